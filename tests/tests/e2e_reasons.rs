@@ -464,7 +464,7 @@ fn a_store_whose_device_fails() {
 
 /// Every kind of reason, by the text of the verdict.
 fn kinds() -> Vec<&'static str> {
-    let code = include_str!("../../crates/zc-engine/src/observe/verdict.rs");
+    let code = include_str!("../../crates/zc-daemon/src/observe/verdict.rs");
     let code = code.split("mod tests").next().expect("a text");
     let quoted = code.split('"').skip(1).step_by(2);
     let is_kind = |text: &&str| {

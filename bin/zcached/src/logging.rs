@@ -6,7 +6,7 @@ use std::io::{self, IsTerminal, Write};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, fmt, reload};
-use zc_engine::SetLogLevel;
+use zc_daemon::SetLogLevel;
 
 /// Starts logging; gives the function that changes the filter.
 pub(crate) fn start(level: &str) -> Result<SetLogLevel, String> {

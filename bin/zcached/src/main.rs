@@ -1,6 +1,6 @@
 //! The zcached daemon.
 //!
-//! Job: read the command line and the configuration, set up logging, run the engine until it is stopped, and turn its
+//! Job: read the command line and the configuration, set up logging, run the daemon until it is stopped, and turn its
 //! end into an exit code: 0 for an orderly end, 1 for a failure at run time, 2 for a mistake in command line or
 //! configuration.
 //!
@@ -22,7 +22,7 @@ use std::time::Duration;
 use clap::{CommandFactory, Parser, Subcommand};
 use zc_cli::Documents;
 use zc_config::Config;
-use zc_engine::{ConfigFile, Engine, EngineError, EngineOptions, Hooks, Passed};
+use zc_daemon::{ConfigFile, Daemon, EngineError, Hooks, Passed, StartOptions};
 
 const FAILURE: u8 = 1;
 const MISTAKE: u8 = 2;
@@ -146,7 +146,7 @@ fn quick(args: &quickstart::QuickstartArgs) -> ExitCode {
 /// Reads a configuration in bounded time.
 fn load(file: &Path) -> Result<Config, String> {
     let path = file.to_owned();
-    match zc_engine::within(READ, move || Config::load(&path)) {
+    match zc_daemon::within(READ, move || Config::load(&path)) {
         Ok(loaded) => loaded.map_err(|error| error.to_string()),
         Err(error) => Err(format!("{}: cannot be read: {error}", file.display())),
     }
@@ -155,7 +155,7 @@ fn load(file: &Path) -> Result<Config, String> {
 /// Files that too many users may read or change, as far as their file systems answer.
 fn exposed_files(file: &Path, config: &Config) -> Vec<String> {
     let (file, config) = (file.to_owned(), config.clone());
-    zc_engine::within(READ, move || zc_engine::exposed_files(&file, &config)).unwrap_or_default()
+    zc_daemon::within(READ, move || zc_daemon::exposed_files(&file, &config)).unwrap_or_default()
 }
 
 /// Returns the obstacles to a start with this file, or its surprising settings.
@@ -166,9 +166,9 @@ fn examine(file: &Path, syntax: bool) -> Result<Vec<String>, Vec<String>> {
         return Ok(notes);
     }
     notes.extend(exposed_files(file, &config));
-    let moved = zc_engine::follow_moved_cache(&mut config, false).map_err(|error| vec![error.to_string()])?;
+    let moved = zc_daemon::follow_moved_cache(&mut config, false).map_err(|error| vec![error.to_string()])?;
     notes.extend(moved);
-    let mut checked = zc_engine::check(&config);
+    let mut checked = zc_daemon::check(&config);
     // Last: it takes rights.
     let user = sandbox::user(&config, None);
     checked.problems.extend(user.and_then(|user| sandbox::rehearse(&config, file, user)).err());
@@ -247,7 +247,7 @@ fn daemon(run: &Run, sockets: Sockets) -> ExitCode {
         Ok(config) => config,
         Err(error) => return fail(MISTAKE, &error),
     };
-    let moved = match zc_engine::follow_moved_cache(&mut config, true) {
+    let moved = match zc_daemon::follow_moved_cache(&mut config, true) {
         Ok(moved) => moved,
         Err(error) => return fail(code_of(&error), &error.to_string()),
     };
@@ -282,7 +282,7 @@ fn daemon(run: &Run, sockets: Sockets) -> ExitCode {
     let read = move |path: &Path| {
         let mut config = Config::load(path).map_err(|error| error.to_string())?;
         // The note was logged already.
-        let _note = zc_engine::follow_moved_cache(&mut config, false).map_err(|error| error.to_string())?;
+        let _note = zc_daemon::follow_moved_cache(&mut config, false).map_err(|error| error.to_string())?;
         // The next start would refuse these.
         sandbox::user(&config, named.as_deref()).map(|_| config)
     };
@@ -293,12 +293,12 @@ fn daemon(run: &Run, sockets: Sockets) -> ExitCode {
         confined,
     };
     let options = options(run);
-    let engine = match Engine::start_with(&config, &options, hooks, passed) {
-        Ok(engine) => engine,
+    let daemon = match Daemon::start_with(&config, &options, hooks, passed) {
+        Ok(daemon) => daemon,
         Err(error) => return fail(code_of(&error), &error.to_string()),
     };
-    tracing::info!("zcached: ready, serving {} at {}", names(&config, &engine), engine.addresses().join(" "));
-    match engine.wait() {
+    tracing::info!("zcached: ready, serving {} at {}", names(&config, &daemon), daemon.addresses().join(" "));
+    match daemon.wait() {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => {
             tracing::warn!(
@@ -310,9 +310,9 @@ fn daemon(run: &Run, sockets: Sockets) -> ExitCode {
     }
 }
 
-/// Returns the engine's options.
-fn options(run: &Run) -> EngineOptions {
-    EngineOptions {
+/// Returns the daemon's options.
+fn options(run: &Run) -> StartOptions {
+    StartOptions {
         // Without a name the value is empty, which no volume's name is.
         cold: run.cold.iter().any(String::is_empty),
         cold_volumes: run.cold.iter().filter(|name| !name.is_empty()).cloned().collect(),
@@ -333,10 +333,10 @@ fn code_of(error: &EngineError) -> u8 {
     if error.is_refusal() { MISTAKE } else { FAILURE }
 }
 
-/// Names of the configured volumes that the engine serves, with commas between.
-fn names(config: &Config, engine: &Engine) -> String {
+/// Names of the configured volumes that the daemon serves, with commas between.
+fn names(config: &Config, daemon: &Daemon) -> String {
     let names = config.volumes.iter().map(|volume| volume.name.as_str());
-    names.filter(|name| engine.registry().volumes.contains_key(*name)).collect::<Vec<_>>().join(", ")
+    names.filter(|name| daemon.registry().volumes.contains_key(*name)).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use zc_config::{Config, Confine, Endpoint, SYSTEM_AUTHORITIES, VolumeConfig};
-use zc_engine::Confined;
+use zc_daemon::Confined;
 use zc_sandbox::{Capability, Folders, Held, Plan, Requirement, Sandbox, User};
 
 /// Independent of the configuration: kernel information, random numbers, names of users and groups, the time zone, and

@@ -1,7 +1,7 @@
 //! Client of the control socket: one JSON object per line to a running daemon, one back.
 //!
 //! Invariants: replies are bounded in size and time; the text of a refusal is escaped. See
-//! `crates/zc-engine/CONTROL.md` for the protocol.
+//! `crates/zc-daemon/CONTROL.md` for the protocol.
 //!
 //! It is independent of the commands.
 

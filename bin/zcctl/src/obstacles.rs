@@ -66,13 +66,13 @@ fn is_unanswered(error: &anyhow::Error) -> bool {
 
 /// Obstacles by the records of a state directory, while no daemon runs.
 fn of_state(dir: &Path) -> Vec<String> {
-    let caches = match zc_engine::remembered(dir) {
+    let caches = match zc_daemon::remembered(dir) {
         Ok(caches) => caches,
         Err(error) => return vec![format!("cannot determine the dirty data of caches: {error}")],
     };
     let volumes = caches.iter().flat_map(|cache| cache.volumes.iter().map(move |volume| (cache, volume)));
     let dirty = volumes.filter(|(_, volume)| volume.may_be_dirty);
-    let line = |(cache, volume): (&zc_engine::RememberedCache, &zc_engine::RememberedVolume)| {
+    let line = |(cache, volume): (&zc_daemon::RememberedCache, &zc_daemon::RememberedVolume)| {
         format!(
             "the cache {} has dirty data of volume \"{}\", not yet on its origin {}: start the daemon, then `zcctl \
              stop --flush`",

@@ -10,7 +10,7 @@ use crate::limits::REFUSAL_LOG_MS;
 const CLIENT_CHARS_MAX: usize = 80;
 
 /// The target of the lines, for the filter in `log.level`.
-pub(crate) const TARGET: &str = "audit";
+pub const TARGET: &str = "audit";
 
 /// Rate limit of logged refusals: the first at once, later ones once in [`REFUSAL_LOG_MS`], with the number of
 /// suppressed ones.

@@ -7,13 +7,15 @@ use jiff::tz::TimeZone;
 
 /// Counts from the moment it was made.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Clock {
+pub struct Clock {
     start: Instant,
 }
 
 impl Clock {
+    /// Starts a clock.
     #[expect(clippy::disallowed_methods, reason = "the one clock of the daemon")]
-    pub(crate) fn new() -> Self {
+    #[expect(clippy::new_without_default, reason = "a default clock would count from an arbitrary moment")]
+    pub fn new() -> Self {
         Self { start: Instant::now() }
     }
 
@@ -29,19 +31,19 @@ impl Clock {
     }
 
     /// Milliseconds since the clock was made.
-    pub(crate) fn now_ms(&self) -> u64 {
+    pub fn now_ms(&self) -> u64 {
         u64::try_from(self.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 }
 
 /// Seconds since 1970; 0 if the machine's clock stands before.
 #[expect(clippy::disallowed_methods, reason = "the one clock of the daemon")]
-pub(crate) fn unix_s() -> u64 {
+pub fn unix_s() -> u64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
 /// Minutes since midnight, by the machine's clock and its time zone as it is now; by UTC if no zone can be read.
-pub(crate) fn minute_of_day() -> u16 {
+pub fn minute_of_day() -> u16 {
     let now = i64::try_from(unix_s()).ok().and_then(|unix_s| Timestamp::from_second(unix_s).ok());
     let time = now.unwrap_or_default().to_zoned(TimeZone::system()).time();
     let minutes = i32::from(time.hour()) * 60 + i32::from(time.minute());

@@ -42,7 +42,7 @@ pub fn within<T: Send + 'static>(
 }
 
 /// As [`within`], for the control plane.
-pub(crate) async fn await_within<T: Send + 'static>(
+pub async fn await_within<T: Send + 'static>(
     wait: Duration,
     call: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, NoResult> {

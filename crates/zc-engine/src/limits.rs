@@ -1,4 +1,4 @@
-//! Bounds of the daemon's driver.
+//! Bounds of the data plane.
 
 /// Minimum operations of the shard's ring besides those that wait for clients and for the kernel's block devices,
 /// which occupy entries all the time; more wait in the driver.
@@ -103,22 +103,10 @@ pub(crate) const OTHER_DESCRIPTORS: u64 = 1024;
 pub(crate) const DESCRIPTORS_MIN: u64 = 64;
 /// Bytes of a file with certificates, a key or a revocation list.
 pub(crate) const TLS_FILE_BYTES_MAX: u64 = 4 << 20;
-/// Milliseconds that calls which block get at the end of the control plane.
-pub(crate) const CALLS_END_MS: u64 = 2_000;
-/// Milliseconds in which the configuration and the files that it names must have been read.
-pub(crate) const CONFIG_READ_MS: u64 = 5_000;
-/// Reads of them that may hang at a time, each of which has a thread; further ones are refused.
-pub(crate) const CONFIG_READS_MAX: usize = 4;
 /// Threads for handshakes of TLS at most; a machine with few processors has half as many as those.
 pub(crate) const TLS_THREADS_MAX: usize = 4;
 /// Interval of log lines about refused connections, in milliseconds; suppressed ones are counted.
 pub(crate) const REFUSAL_LOG_MS: u64 = 1000;
-/// Milliseconds that the place of a control connection takes to become free once it is taken from an idle one.
-pub(crate) const CONTROL_PLACE_WAIT_MS: u64 = 5_000;
-/// Connections that wait for a place, in times of the places; ...
-pub(crate) const CONTROL_QUEUE_TIMES: usize = 8;
-/// ... interval of checks for an idle one.
-pub(crate) const CONTROL_RETRY_MS: u64 = 20;
 /// Milliseconds in which state directory and cache device must have recorded the end of a session.
 pub(crate) const CLOSE_WAIT_MS: u64 = 20_000;
 /// Milliseconds that clients get at the end to take their replies.
@@ -157,10 +145,6 @@ pub(crate) const WEU_GAP_BYTES: u32 = 128 << 10;
 pub(crate) const HEADER_READ_BYTES: u32 = 32 << 10;
 /// Commands waiting for the shard.
 pub(crate) const COMMANDS_MAX: usize = 64;
-pub(crate) const CONTROL_LINE_BYTES_MAX: usize = 64 << 10;
-pub(crate) const CONTROL_CONNECTIONS_MAX: usize = 32;
-/// Milliseconds for which a command that changes settings waits for its turn.
-pub(crate) const SETTINGS_WAIT_MS: u64 = 20_000;
 /// Size of the intent log after which records covered by the journal are removed from it.
 pub(crate) const INTENT_BYTES_MAX: u64 = 8 << 20;
 /// Memory of a BLOCK_STATUS in flight per queried sector, up to a number of runs: those of cache and origin, and the
@@ -179,13 +163,6 @@ pub(crate) const GATHER_OPS_MIN: usize = 8;
 pub(crate) const GATHER_MAX: usize = 16;
 /// ... and no longer than about two reads of an SSD take, in microseconds.
 pub(crate) const GATHER_TIME_US: u32 = 100;
-/// Queued orders for ublk devices.
-pub(crate) const UBLK_ORDERS_MAX: usize = 64;
-/// Time-out for the data plane to release a stopped ublk device, in milliseconds.
-pub(crate) const UBLK_GONE_MS: u64 = 10_000;
-/// Time-out for flushing the kernel's dirty pages before a device is detached, in milliseconds. Its origin may be
-/// slow.
-pub(crate) const UBLK_CLAIM_MS: u64 = 60_000;
 /// Notes in a recording's batches: 64 bytes each, 4 MiB in total.
 pub(crate) const RECORD_BATCH: usize = 4096;
 /// Batches that go round between the data plane and a recorder.
@@ -196,10 +173,6 @@ pub(crate) const RECORD_WINDOW_NS: u64 = 1_000_000_000;
 pub(crate) const RECORD_WINDOW_MAX: usize = 1 << 16;
 /// Interval at which a recorder checks the time.
 pub(crate) const RECORD_LOOK: std::time::Duration = std::time::Duration::from_millis(200);
-pub(crate) const RECORDINGS_MAX: usize = 8;
-/// Smallest and default size of a recording's file in bytes.
-pub(crate) const RECORD_BYTES_MIN: u64 = 64 << 10;
-pub(crate) const RECORD_BYTES_DEFAULT: u64 = 1 << 30;
 /// Bytes of a warm-up in the manager at once, ...
 pub(crate) const WARM_PIECE_BYTES: u64 = 256 << 10;
 /// ... of all warm-ups together while no client has a request under way, ...
@@ -212,16 +185,8 @@ pub(crate) const WARM_PIECES_PER_TURN: usize = 32;
 pub(crate) const WARM_RANGES_MAX: usize = 1 << 16;
 /// Milliseconds after which a warm-up without polling clients ends.
 pub(crate) const WARM_PATIENCE_MS: u64 = 10_000;
-/// Milliseconds in which the origins must have all dirty data before the cache is moved or a stop with a flush. Longer
-/// than the 30 s after which a volume that leaves write-back has new writes wait, so that a fast writer does not prevent
-/// it.
-pub(crate) const DRAIN_REST_MS: u64 = 60_000;
-/// Interval of these checks in milliseconds.
-pub(crate) const DRAIN_LOOK_MS: u64 = 20;
 /// Longest time in milliseconds that requests are held back for operations in flight.
 pub(crate) const PAUSE_MAX_MS: u64 = 10_000;
-/// Milliseconds in which the origins of volumes that are to be served answer to being opened.
-pub(crate) const ORIGIN_LOOK_MS: u64 = 10_000;
 /// Time-out of the first connection to a remote origin, in milliseconds: shorter than a check, which then reports the
 /// reason.
 pub(crate) const REMOTE_OPEN_MS: u64 = 9_000;
@@ -240,13 +205,6 @@ pub(crate) const REMOTE_UNACKED_MS: u32 = 30_000;
 pub(crate) const REMOTE_INPUT_BYTES: usize = 256 << 10;
 /// Pieces that are sent at once; the kernel takes 1,024.
 pub(crate) const REMOTE_PIECES_MAX: usize = 256;
-/// Interval of measuring origins, in milliseconds.
-pub(crate) const LENGTHS_PAUSE_MS: u64 = 10_000;
-/// Interval of checking the time of day, for destage windows, in milliseconds.
-pub(crate) const WINDOW_LOOK_MS: u64 = 1_000;
-/// Interval of checks for absent volumes, in milliseconds: initial and largest. It doubles.
-pub(crate) const ABSENT_PAUSE_MIN_MS: u64 = 500;
-pub(crate) const ABSENT_PAUSE_MAX_MS: u64 = 8_000;
 /// Milliseconds for which the data plane waits for a change of the state directory.
 pub(crate) const STATE_CHANGE_MS: u64 = 5_000;
 /// Milliseconds after a failed change until the data plane retries.
@@ -261,17 +219,3 @@ pub(crate) const STORE_LOOK_MS: u64 = 1_000;
 pub(crate) const INTENT_WAIT_MS: u64 = 1_000;
 /// Milliseconds for which it waits until the cache device records that such files are invalid.
 pub(crate) const VOID_WAIT_MS: u64 = 10_000;
-/// Connections at a time for the numbers, and as many for the live page; a further one takes the place of another.
-pub(crate) const HTTP_CONNECTIONS_MAX: usize = 64;
-/// Answers of them that are computed at a time; must be less.
-pub(crate) const HTTP_ANSWERS_MAX: usize = 8;
-/// Bits of an IPv6 address that one site has all addresses of, for these connections.
-pub(crate) const HTTP_IPV6_PREFIX_BITS: u8 = 64;
-/// Milliseconds that one may take, from its connection to its end.
-pub(crate) const HTTP_REQUEST_MS_MAX: u64 = 10_000;
-/// Milliseconds that its request may take to come: a silent client does not keep a place for longer.
-pub(crate) const HTTP_HEAD_MS_MAX: u64 = 2_000;
-/// Newest events that the live page shows.
-pub(crate) const LIVE_EVENTS_MAX: usize = 50;
-/// Bytes of such a request: its line and its headers.
-pub(crate) const HTTP_HEAD_BYTES_MAX: usize = 16 << 10;

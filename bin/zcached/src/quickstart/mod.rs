@@ -28,7 +28,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail, ensure};
 use zc_config::Config;
-use zc_engine::{ConfigFile, Engine, EngineOptions, Hooks, ShardStats};
+use zc_daemon::{ConfigFile, Daemon, Hooks, ShardStats, StartOptions};
 
 pub(crate) use args::QuickstartArgs;
 use input::Gathered;
@@ -84,19 +84,19 @@ pub(crate) fn run(args: &QuickstartArgs, out: &mut dyn Write) -> anyhow::Result<
     )?;
     out.flush()?;
     let served: &[&str] = if warm { &BOTH } else { &BOTH[..1] };
-    let (engine, ports) = start(&place, served, image_bytes)?;
-    let session = Session { engine: &engine, place: &place, image_bytes, ports, bars: &bars };
+    let (daemon, ports) = start(&place, served, image_bytes)?;
+    let session = Session { daemon: &daemon, place: &place, image_bytes, ports, bars: &bars };
     let result = if warm { session.again(out) } else { session.first(out) };
     if let Err(error) = result {
-        let stopped = engine.stats().is_none();
-        drop(engine);
+        let stopped = daemon.stats().is_none();
+        drop(daemon);
         return if stopped { Err(error.context("stopped before the end")) } else { Err(error) };
     }
     if !args.exit {
         report::attach(&place, ports, out)?;
         out.flush()?;
-        engine.wait()?;
-    } else if !engine.stop()? {
+        daemon.wait()?;
+    } else if !daemon.stop()? {
         bail!("the cache could not be closed cleanly, so it may start cold; its directory may be full");
     }
     writeln!(out, "\nStopped. The next start in this directory finds the cache warm.")?;
@@ -104,8 +104,8 @@ pub(crate) fn run(args: &QuickstartArgs, out: &mut dyn Write) -> anyhow::Result<
 }
 
 /// Starts serving; gives the TCP ports, too.
-fn start(place: &Place, volumes: &[&str], image_bytes: u64) -> anyhow::Result<(Engine, Ports)> {
-    let options = EngineOptions { signals: true, ..EngineOptions::default() };
+fn start(place: &Place, volumes: &[&str], image_bytes: u64) -> anyhow::Result<(Daemon, Ports)> {
+    let options = StartOptions { signals: true, ..StartOptions::default() };
     let mut tries = START_TRIES;
     loop {
         tries -= 1;
@@ -114,8 +114,8 @@ fn start(place: &Place, volumes: &[&str], image_bytes: u64) -> anyhow::Result<(E
         let config = Config::load(&path)?;
         let read = |path: &Path| Config::load(path).map_err(|error| error.to_string());
         let hooks = Hooks { config_file: Some(ConfigFile::new(path, Arc::new(read))), ..Hooks::default() };
-        match Engine::start(&config, &options, hooks) {
-            Ok(engine) => return Ok((engine, ports)),
+        match Daemon::start(&config, &options, hooks) {
+            Ok(daemon) => return Ok((daemon, ports)),
             // Another program took a port in between.
             Err(_) if tries > 0 && !ports.are_free() => {}
             Err(error) => {
@@ -137,9 +137,9 @@ fn say_input(gathered: &Gathered, out: &mut dyn Write) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A running engine with its volumes.
+/// A running daemon with its volumes.
 struct Session<'a> {
-    engine: &'a Engine,
+    daemon: &'a Daemon,
     place: &'a Place,
     image_bytes: u64,
     ports: Ports,
@@ -148,7 +148,7 @@ struct Session<'a> {
 
 impl Session<'_> {
     fn stats(&self) -> anyhow::Result<ShardStats> {
-        watch::stats(self.engine)
+        watch::stats(self.daemon)
     }
 
     fn volumes(&self, names: &[&'static str]) -> anyhow::Result<Vec<Volume>> {
@@ -193,13 +193,13 @@ impl Session<'_> {
 
     /// Reads once from a cache of an earlier start.
     fn again(&self, out: &mut dyn Write) -> anyhow::Result<()> {
-        watch::wait_for_index(self.engine)?;
+        watch::wait_for_index(self.daemon)?;
         let lines = vec![self.phase(Phase::WarmRead, &BOTH)?];
         report::passes(&lines, out)?;
         report::requests(out)?;
         report::verified(&lines, out)?;
         let cold: Vec<String> = self
-            .engine
+            .daemon
             .registry()
             .volumes
             .iter()
@@ -228,7 +228,7 @@ impl Session<'_> {
         }
         let measured = traffic.finish();
         if !phase.reads() {
-            watch::settle(self.engine)?;
+            watch::settle(self.daemon)?;
         }
         Ok(Line { phase, measured, before, after: self.stats()? })
     }

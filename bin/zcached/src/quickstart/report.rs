@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use zc_core::limits::EXTENT_BYTES_DEFAULT;
 use zc_core::u64_from_usize;
-use zc_engine::ShardStats;
+use zc_daemon::ShardStats;
 use zc_nbd::uri::{Endpoint, NbdUri};
 
 use super::place::{Place, Ports, STORE};
@@ -50,7 +50,7 @@ impl Phase {
     }
 }
 
-/// A phase as measured by the client, with the engine's counters before and after.
+/// A phase as measured by the client, with the daemon's counters before and after.
 #[derive(Debug)]
 pub(crate) struct Line {
     pub(crate) phase: Phase,
@@ -342,8 +342,8 @@ mod tests {
     #[test]
     fn the_hit_ratio_is_of_the_pass() {
         let mut line = line(&[]);
-        line.before.extents = zc_engine::Extents { read: 5, hits: 0, read_ahead: 0 };
-        line.after.extents = zc_engine::Extents { read: 15, hits: 7, read_ahead: 1 };
+        line.before.extents = zc_daemon::Extents { read: 5, hits: 0, read_ahead: 0 };
+        line.after.extents = zc_daemon::Extents { read: 15, hits: 7, read_ahead: 1 };
         assert_eq!(line.hit_ratio(), Some(0.7));
         let mut out = Vec::new();
         passes(&[line], &mut out).unwrap();
@@ -359,7 +359,7 @@ mod tests {
             let mut line = line(&[]);
             line.phase = phase;
             line.measured.took = Duration::from_secs(seconds);
-            let extents = |read, hits| zc_engine::Extents { read, hits, read_ahead: 0 };
+            let extents = |read, hits| zc_daemon::Extents { read, hits, read_ahead: 0 };
             (line.before.extents, line.after.extents) = (extents(0, 0), extents(100, hits));
             line.before.manager.insert("extent_hits_device", device[0]);
             line.after.manager.insert("extent_hits_device", device[1]);

@@ -10,7 +10,8 @@
 
 use anyhow::Context as _;
 use zc_config::Config;
-use zc_engine::{Engine, EngineOptions, Hooks, NbdClient};
+use zc_daemon::{Daemon, Hooks, StartOptions};
+use zc_engine::NbdClient;
 use zc_nbd::uri::{Endpoint, NbdUri};
 
 use super::place::{Place, path_text};
@@ -56,27 +57,27 @@ fn passes(place: &Place, image_bytes: u64, bars: &Bars) -> anyhow::Result<Vec<Li
         [("pass-through", &[Phase::NoCache]), ("write-through", &[Phase::ColdCache, Phase::WarmCache])];
     for (mode, phases) in modes {
         let config = Config::load(&place.write_disk_config(mode, DISK_IOPS)?)?;
-        let engine = Engine::start(&config, &EngineOptions::default(), Hooks::default())?;
+        let daemon = Daemon::start(&config, &StartOptions::default(), Hooks::default())?;
         for phase in phases {
-            lines.push(pass(&engine, place, image_bytes, *phase, bars)?);
+            lines.push(pass(&daemon, place, image_bytes, *phase, bars)?);
         }
-        engine.stop()?;
+        daemon.stop()?;
     }
     Ok(lines)
 }
 
-fn pass(engine: &Engine, place: &Place, image_bytes: u64, phase: Phase, bars: &Bars) -> anyhow::Result<Line> {
+fn pass(daemon: &Daemon, place: &Place, image_bytes: u64, phase: Phase, bars: &Bars) -> anyhow::Result<Line> {
     let volume = Volume::open(place::DISK, &place.source(), image_bytes)?;
     let endpoint = Endpoint::Unix { socket: path_text(&place.disk_socket())? };
-    let before = watch::stats(engine)?;
+    let before = watch::stats(daemon)?;
     let mut client = NbdClient::connect(&NbdUri { endpoint, export: place::DISK.to_owned(), tls: false })?;
     let mut traffic = Traffic::new(bars, phase.name(), READS * BLOCK_BYTES);
     let read = traffic.read_blocks(&mut client, &volume, blocks(image_bytes));
     read.with_context(|| format!("{} failed", phase.name()))?;
     client.disconnect()?;
     let measured = traffic.finish();
-    watch::settle(engine)?;
-    Ok(Line { phase, measured, before, after: watch::stats(engine)? })
+    watch::settle(daemon)?;
+    Ok(Line { phase, measured, before, after: watch::stats(daemon)? })
 }
 
 /// Offsets of the blocks that a pass reads, in bytes: the same for every pass.

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use zc_core::{VolumeId, hex};
-use zc_engine::{RememberedCache, RememberedVolume, remembered};
+use zc_daemon::{RememberedCache, RememberedVolume, remembered};
 use zc_format::{BLOCK, Features, JournalLabel, VolumeTable};
 use zc_io::BlockFile;
 

@@ -117,7 +117,7 @@ impl Plan {
             }
         };
         let (config, parsed) = config(&cache, &origins, is_ublk, wish)?;
-        warnings.extend(zc_engine::memory_warning(&parsed, cache.size_bytes));
+        warnings.extend(zc_daemon::memory_warning(&parsed, cache.size_bytes));
         Ok(Self { cache, origins, config, warnings, is_ublk })
     }
 

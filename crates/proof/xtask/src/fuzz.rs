@@ -83,7 +83,7 @@ impl Target {
             Self::Blocks | Self::Slot => "zc-format",
             Self::Decode => "zc-reduce",
             Self::Config => "zc-config",
-            Self::Control => "zc-engine",
+            Self::Control => "zc-daemon",
             Self::Trace | Self::Recording => "lab/zc-trace",
             Self::StoreLog | Self::StoreIndex => "zc-store",
         }

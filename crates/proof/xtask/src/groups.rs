@@ -62,8 +62,8 @@ pub(crate) const GROUPS: &[Group] = &[
             "crates/zc-format/",
             "crates/zc-reduce/",
             "crates/zc-config/",
-            "crates/zc-engine/src/control/",
-            "crates/zc-engine/fuzz/",
+            "crates/zc-daemon/src/control/",
+            "crates/zc-daemon/fuzz/",
             "crates/zc-recording/",
             "crates/lab/zc-trace/",
         ],
@@ -82,8 +82,8 @@ pub(crate) const GROUPS: &[Group] = &[
         step: Step::Browser,
         minutes: 1,
         paths: &[
-            "crates/zc-engine/src/control/page_http.rs",
-            "crates/zc-engine/src/observe/live.rs",
+            "crates/zc-daemon/src/control/page_http.rs",
+            "crates/zc-daemon/src/observe/live.rs",
             "tests/tests/e2e_page.rs",
         ],
     },
@@ -219,7 +219,7 @@ mod tests {
 
     #[test]
     fn changed_groups_run_while_their_time_lasts_and_the_others_are_named() {
-        let only_page = choice(0, &changed(&["crates/zc-engine/src/observe/live.rs"]));
+        let only_page = choice(0, &changed(&["crates/zc-daemon/src/observe/live.rs"]));
         assert_eq!((only_page.touched, only_page.left_out), (vec![Step::Browser], vec![]));
         let all: Vec<String> =
             GROUPS.iter().flat_map(|group| group.paths).map(|path| format!("{path}x")).collect();

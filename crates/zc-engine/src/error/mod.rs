@@ -1,6 +1,6 @@
 //! Errors of starting and running an engine.
 
-pub(crate) mod refusal;
+pub mod refusal;
 
 use std::io;
 use std::path::Path;
@@ -76,16 +76,18 @@ fn reason_of(error: &IoError) -> String {
 }
 
 impl EngineError {
-    pub(crate) fn refused(refusal: Refusal) -> Self {
+    /// Wraps a refusal.
+    pub fn refused(refusal: Refusal) -> Self {
         Self::Refused(Box::new(refusal))
     }
 
-    pub(crate) fn io(what: impl Into<String>, source: impl Into<io::Error>) -> Self {
+    /// Wraps an error of the kernel; `what` names operation and place.
+    pub fn io(what: impl Into<String>, source: impl Into<io::Error>) -> Self {
         Self::Io { what: what.into(), source: source.into() }
     }
 
     /// Wraps an error of opening or reading the cache device or its journal's: an unusable one counts as missing.
-    pub(crate) fn of_cache_device(error: IoError) -> Self {
+    pub fn of_cache_device(error: IoError) -> Self {
         let source = std::error::Error::source(&error);
         let failed = error.kind() == ErrorKind::Io && source.is_some();
         let read_only = source
@@ -100,7 +102,7 @@ impl EngineError {
     }
 
     /// Wraps an error in the contents of the cache device at `place`.
-    pub(crate) fn of_cache(place: &Path, error: StartError) -> Self {
+    pub fn of_cache(place: &Path, error: StartError) -> Self {
         let why = format!("{}: {error}", place.display());
         match error {
             StartError::Device(..) => Self::CacheMissing { why },
@@ -114,7 +116,8 @@ impl EngineError {
         }
     }
 
-    pub(crate) fn thread(what: &str, source: io::Error) -> Self {
+    /// Wraps the failure to start a thread.
+    pub fn thread(what: &str, source: io::Error) -> Self {
         Self::io(format!("cannot start the thread of {what}"), source)
     }
 
@@ -125,7 +128,7 @@ impl EngineError {
     }
 
     /// Returns `true` if something is in use that may become free.
-    pub(crate) fn is_in_use(&self) -> bool {
+    pub fn is_in_use(&self) -> bool {
         match self {
             Self::InUse(_) => true,
             Self::Io { source, .. } => source.kind() == io::ErrorKind::AddrInUse,
@@ -141,7 +144,7 @@ impl EngineError {
     }
 
     /// Returns `true` if something does not answer.
-    pub(crate) const fn is_silence(&self) -> bool {
+    pub const fn is_silence(&self) -> bool {
         matches!(self, Self::NoAnswer { .. })
     }
 }

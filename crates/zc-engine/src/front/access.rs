@@ -33,8 +33,9 @@ impl Rules {
     }
 }
 
+/// An export with its access rules.
 #[derive(Debug, Clone)]
-pub(crate) struct Export {
+pub struct Export {
     pub(crate) info: ExportInfo,
     pub(crate) rules: Rules,
 }

@@ -30,19 +30,20 @@ use crate::error::EngineError;
 use crate::error::refusal::Refusal;
 use crate::limits::{BACKLOG, DESCRIPTORS_MIN, OTHER_DESCRIPTORS};
 
+/// A listening socket.
 #[derive(Debug)]
-pub(crate) struct Listener {
+pub struct Listener {
     pub(crate) fd: SharedFd,
     pub(crate) is_tcp: bool,
     /// As an NBD URI, with the port that a TCP socket got.
-    pub(crate) address: String,
+    pub address: String,
     /// Removed when the listener goes.
     _path: Option<SocketPath>,
 }
 
 /// A Unix socket's path, removed on drop.
 #[derive(Debug)]
-pub(crate) struct SocketPath(PathBuf);
+pub struct SocketPath(PathBuf);
 
 impl Drop for SocketPath {
     fn drop(&mut self) {
@@ -52,7 +53,11 @@ impl Drop for SocketPath {
 }
 
 impl Listener {
-    pub(crate) fn tcp(address: SocketAddr) -> Result<Self, EngineError> {
+    /// Listens on a TCP address.
+    ///
+    /// # Errors
+    /// When the kernel refuses it.
+    pub fn tcp(address: SocketAddr) -> Result<Self, EngineError> {
         let listener = bind_tcp(address)
             .map_err(|source| EngineError::io(format!("cannot listen on {address}"), source))?;
         let bound = listener.local_addr().unwrap_or(address);
@@ -60,7 +65,11 @@ impl Listener {
         Ok(Self { fd: SharedFd::new(listener), is_tcp: true, address: tcp_uri(bound), _path: None })
     }
 
-    pub(crate) fn unix(path: &Path, access: Access) -> Result<Self, EngineError> {
+    /// Listens on a Unix socket, replacing one that no server answers on.
+    ///
+    /// # Errors
+    /// When a server has it, or the path cannot be used.
+    pub fn unix(path: &Path, access: Access) -> Result<Self, EngineError> {
         let (listener, guard) = bind_unix(path, access)?;
         let address = of_socket(path.as_os_str().as_bytes());
         let fd = SharedFd::new(listener);
@@ -79,7 +88,7 @@ fn lengthen(socket: &impl AsFd) {
 ///
 /// # Errors
 /// When it is below the need of the daemon itself.
-pub(crate) fn raise_descriptor_limit(connections: usize) -> Result<(), EngineError> {
+pub fn raise_descriptor_limit(connections: usize) -> Result<(), EngineError> {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
     let now = setrlimit(Resource::Nofile, raised).map_or(limit.current, |()| limit.maximum);
@@ -98,7 +107,7 @@ pub(crate) fn raise_descriptor_limit(connections: usize) -> Result<(), EngineErr
 
 impl Listener {
     /// Takes a socket over that another program, such as a service manager, listens on for us.
-    pub(crate) fn adopt(fd: OwnedFd) -> Result<Self, EngineError> {
+    pub fn adopt(fd: OwnedFd) -> Result<Self, EngineError> {
         let fail = |errno| EngineError::io("a passed socket is of no use", errno);
         if !sockopt::socket_acceptconn(&fd).unwrap_or(false) {
             return Err(EngineError::refused(Refusal::NotListening));
@@ -123,7 +132,7 @@ fn tcp_uri(address: SocketAddr) -> String {
 }
 
 /// Listens at an address; the IPv6 wildcard includes IPv4, regardless of `net.ipv6.bindv6only`.
-pub(crate) fn bind_tcp(address: SocketAddr) -> io::Result<TcpListener> {
+pub fn bind_tcp(address: SocketAddr) -> io::Result<TcpListener> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let fd = socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
     sockopt::set_socket_reuseaddr(&fd, true)?;
@@ -136,7 +145,7 @@ pub(crate) fn bind_tcp(address: SocketAddr) -> io::Result<TcpListener> {
 }
 
 /// The number of a group, given by name or number.
-pub(crate) fn group_id(group: &str) -> Result<u32, EngineError> {
+pub fn group_id(group: &str) -> Result<u32, EngineError> {
     if let Ok(number) = group.parse() {
         return Ok(number);
     }
@@ -151,20 +160,20 @@ pub(crate) fn group_id(group: &str) -> Result<u32, EngineError> {
 
 /// Rights to connect to a Unix socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Access {
+pub struct Access {
     /// The permission bits.
-    pub(crate) mode: u32,
+    pub mode: u32,
     /// The group's number; without one, the daemon's.
-    pub(crate) group: Option<u32>,
+    pub group: Option<u32>,
 }
 
 impl Access {
     /// The daemon's user, and root.
-    pub(crate) const OWNER: Self = Self { mode: 0o600, group: None };
+    pub const OWNER: Self = Self { mode: 0o600, group: None };
 }
 
 /// Binds a Unix socket, replacing one that no server answers on.
-pub(crate) fn bind_unix(path: &Path, access: Access) -> Result<(UnixListener, SocketPath), EngineError> {
+pub fn bind_unix(path: &Path, access: Access) -> Result<(UnixListener, SocketPath), EngineError> {
     let fail = |source| EngineError::io(format!("cannot listen on {}", path.display()), source);
     if check_unix(path)? {
         std::fs::remove_file(path).map_err(fail)?;
@@ -187,7 +196,7 @@ fn taken(path: &Path) -> EngineError {
 ///
 /// # Errors
 /// When a server has it, or when it is not a socket.
-pub(crate) fn check_unix(path: &Path) -> Result<bool, EngineError> {
+pub fn check_unix(path: &Path) -> Result<bool, EngineError> {
     let Ok(metadata) = std::fs::symlink_metadata(path) else { return Ok(false) };
     if !metadata.file_type().is_socket() {
         return Err(EngineError::refused(Refusal::NoSocket(path.to_owned())));

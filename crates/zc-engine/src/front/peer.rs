@@ -13,7 +13,7 @@ use rustix::net::{getpeername, sockopt::socket_peercred};
 
 /// A client, for bounds per client and for rights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) enum Peer {
+pub enum Peer {
     /// TCP, with this address; mapped IPv4 addresses are converted.
     Ip(IpAddr),
     /// By a Unix socket, from a process of this user.
@@ -35,10 +35,11 @@ impl Peer {
 
 /// Unit of the bounds per client: a peer, with IPv6 addresses truncated to the prefix that one site owns completely.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Source(Peer);
+pub struct Source(Peer);
 
 impl Source {
-    pub(crate) fn of(peer: Peer, ipv6_prefix_bits: u8) -> Self {
+    /// Returns the source that the client belongs to.
+    pub fn of(peer: Peer, ipv6_prefix_bits: u8) -> Self {
         let Peer::Ip(IpAddr::V6(address)) = peer else { return Self(peer) };
         let dropped = 128_u32.saturating_sub(ipv6_prefix_bits.into());
         let mask = u128::MAX.checked_shl(dropped).unwrap_or(0);

@@ -16,7 +16,7 @@ use crate::front::tls::Tls;
 
 /// The live part of the front end.
 #[derive(Debug)]
-pub(crate) struct FrontSettings {
+pub struct FrontSettings {
     pub(crate) limits: FrontLimits,
     pub(crate) exports: Vec<Export>,
     pub(crate) allow: Vec<AddressRange>,
@@ -26,12 +26,7 @@ pub(crate) struct FrontSettings {
 
 impl FrontSettings {
     /// Collects the settings of the served volumes. `default`: the volume for clients that name none.
-    pub(crate) fn new(
-        config: &Config,
-        served: &[(String, VolumeConfig)],
-        tls: Tls,
-        default: Option<&str>,
-    ) -> Self {
+    pub fn new(config: &Config, served: &[(String, VolumeConfig)], tls: Tls, default: Option<&str>) -> Self {
         let export = |volume: &zc_config::VolumeConfig| {
             let (_, running) = served.iter().find(|(name, _)| *name == volume.name && volume.nbd.export)?;
             Some(settings::export(volume, running.id, running.size_bytes))
@@ -57,6 +52,6 @@ impl FrontSettings {
 }
 
 /// Returns the volume for clients that name none: the first exported one.
-pub(crate) fn default_export(config: &Config) -> Option<String> {
+pub fn default_export(config: &Config) -> Option<String> {
     config.volumes.iter().find(|volume| volume.nbd.export).map(|volume| volume.name.clone())
 }

@@ -8,8 +8,6 @@ use zc_core::{HashKey, Mode, VolumeId};
 use zc_io::limits::RING_OPS_MAX;
 use zc_nbd::server::{BlockSizes, ExportFlags, ExportInfo};
 
-pub(crate) use zc_setup::{Found, domain, fingerprint_kind, manager_config, region_bytes, volume_config};
-
 use crate::error::EngineError;
 use crate::error::refusal::Refusal;
 use crate::front::access::{Export, Rules};
@@ -27,7 +25,7 @@ const REDUCE_THREADS_AUTO_MAX: usize = 8;
 
 /// Bounds of the front end.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct FrontLimits {
+pub struct FrontLimits {
     pub(crate) connections: usize,
     /// Bounds of an address and of a user; 0 = none.
     pub(crate) connections_per_address: usize,
@@ -54,7 +52,8 @@ impl FrontLimits {
     }
 }
 
-pub(crate) fn front_limits(config: &Config) -> FrontLimits {
+/// Returns the bounds of the front end.
+pub fn front_limits(config: &Config) -> FrontLimits {
     let nbd = &config.nbd;
     FrontLimits {
         connections: zc_core::usize_from_u32(nbd.connections_max),
@@ -74,31 +73,29 @@ pub(crate) fn front_limits(config: &Config) -> FrontLimits {
 }
 
 /// When a write of a write-back volume is acknowledged.
-pub(crate) fn ack_name(config: &cache::VolumeConfig) -> Option<&'static str> {
+pub fn ack_name(config: &cache::VolumeConfig) -> Option<&'static str> {
     (config.mode == Mode::WriteBack).then(|| config.write_back.ack.word())
 }
 
 /// In which order the origin of a write-back volume gets its data.
-pub(crate) fn destage_name(config: &cache::VolumeConfig) -> Option<&'static str> {
+pub fn destage_name(config: &cache::VolumeConfig) -> Option<&'static str> {
     (config.mode == Mode::WriteBack).then(|| config.write_back.destage.word())
 }
 
 /// Returns the bound of the age of a write-back volume's dirty data.
-pub(crate) fn max_dirty_age_ms(config: &cache::VolumeConfig) -> Option<u64> {
+pub fn max_dirty_age_ms(config: &cache::VolumeConfig) -> Option<u64> {
     (config.mode == Mode::WriteBack).then_some(config.write_back.max_dirty_age_ms)
 }
 
 /// Returns `true` if the journal has a place of its own that is persistent memory: writing there costs next to
 /// nothing.
-pub(crate) fn has_durable_journal(config: &CacheConfig) -> bool {
+pub fn has_durable_journal(config: &CacheConfig) -> bool {
     config.journal_path.as_deref().is_some_and(zc_io::is_persistent_memory)
 }
 
 /// Returns the volumes that may acknowledge writes from memory. One with dirty data of an earlier session uses
 /// write-back until it is clean, in any mode.
-pub(crate) fn early<'a>(
-    volumes: impl IntoIterator<Item = (&'a String, &'a cache::VolumeConfig)>,
-) -> Vec<String> {
+pub fn early<'a>(volumes: impl IntoIterator<Item = (&'a String, &'a cache::VolumeConfig)>) -> Vec<String> {
     let is_early = |config: &cache::VolumeConfig| {
         let writes_back = config.mode == Mode::WriteBack || config.may_be_dirty;
         writes_back && config.write_back.ack == zc_core::Ack::Volatile
@@ -108,7 +105,7 @@ pub(crate) fn early<'a>(
 }
 
 /// Returns a volume's export with its access rules.
-pub(crate) fn export(volume: &VolumeConfig, id: VolumeId, size_bytes: u64) -> Export {
+pub fn export(volume: &VolumeConfig, id: VolumeId, size_bytes: u64) -> Export {
     let read_only = volume.nbd.read_only || volume.mode == Mode::ReadOnly;
     let info = ExportInfo {
         name: volume.name.clone(),
@@ -139,7 +136,7 @@ pub(crate) fn export(volume: &VolumeConfig, id: VolumeId, size_bytes: u64) -> Ex
 ///
 /// # Errors
 /// When the ring cannot hold those of all attached devices: work would wait for an entry forever.
-pub(crate) fn ring_ops(config: &Config) -> Result<usize, EngineError> {
+pub fn ring_ops(config: &Config) -> Result<usize, EngineError> {
     let connections = zc_core::usize_from_u32(config.nbd.connections_max) + OTHER_SOCKETS;
     let at_once: usize = config.volumes.iter().filter(|volume| volume.ublk.attach).map(tags_of).sum();
     if connections + at_once + RING_WORK_OPS > RING_OPS_MAX {
@@ -158,7 +155,7 @@ fn tags_of(volume: &VolumeConfig) -> usize {
 
 /// Returns the connections that the ring of a daemon started with this configuration can hold, besides all block
 /// devices.
-pub(crate) fn connections_most(config: &Config) -> u32 {
+pub fn connections_most(config: &Config) -> u32 {
     let ever: usize = config.volumes.iter().map(tags_of).sum();
     let left = RING_OPS_MAX.saturating_sub(RING_WORK_OPS + OTHER_SOCKETS + ever);
     let left = u32::try_from(left.min(CONNECTIONS_LIVE)).unwrap_or(u32::MAX);
@@ -166,7 +163,7 @@ pub(crate) fn connections_most(config: &Config) -> u32 {
 }
 
 /// Returns a key for hash maps over client-chosen keys.
-pub(crate) fn hash_key() -> HashKey {
+pub fn hash_key() -> HashKey {
     HashKey::random(RandomState::new().hash_one(0))
 }
 
@@ -176,7 +173,7 @@ const ONLINE_CPUS: &str = "/sys/devices/system/cpu/online";
 /// Returns the longest polling for completions: none on a machine with one processor, which polling would keep from
 /// producing them. A process bound to one of several processors may poll: the others produce completions at the same
 /// time.
-pub(crate) fn poll_max_us(setting_us: u32) -> u32 {
+pub fn poll_max_us(setting_us: u32) -> u32 {
     let online = std::fs::read_to_string(ONLINE_CPUS).ok().and_then(|list| cpus_in(&list));
     let cpus = online.or_else(|| std::thread::available_parallelism().ok().map(usize::from));
     if cpus.is_some_and(|cpus| cpus > 1) { setting_us } else { 0 }
@@ -194,7 +191,7 @@ fn cpus_in(list: &str) -> Option<usize> {
 }
 
 /// Reduce threads for a setting of which 0 means automatic.
-pub(crate) fn reduce_threads(setting: u16) -> u32 {
+pub fn reduce_threads(setting: u16) -> u32 {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let auto = u32::try_from(cpus.min(REDUCE_THREADS_AUTO_MAX)).unwrap_or(1);
     if setting == 0 { auto } else { u32::from(setting) }

@@ -31,7 +31,7 @@ use crate::pem::{self, refused};
 
 /// TLS settings of connections.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Tls {
+pub struct Tls {
     pub(crate) mode: TlsMode,
     /// `None` if TLS is off.
     config: Option<Arc<ServerConfig>>,
@@ -43,7 +43,7 @@ pub(crate) struct Tls {
 ///
 /// # Errors
 /// When a file is unreadable or not PEM, or key and certificate do not match.
-pub(crate) fn load(nbd: &NbdConfig) -> Result<Tls, EngineError> {
+pub fn load(nbd: &NbdConfig) -> Result<Tls, EngineError> {
     let mode = match nbd.tls {
         zc_config::Tls::Off => return Ok(Tls::default()),
         zc_config::Tls::Allowed => TlsMode::Allowed,

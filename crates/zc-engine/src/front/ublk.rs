@@ -12,19 +12,24 @@ const OPTIMAL_BYTES: u32 = 64 << 10;
 
 /// Plan of a volume's device.
 #[derive(Debug, Clone)]
-pub(crate) struct Plan {
-    pub(crate) name: String,
-    pub(crate) volume: VolumeId,
+pub struct Plan {
+    /// Name of the volume.
+    pub name: String,
+    /// Number of the volume.
+    pub volume: VolumeId,
     /// Attach it when the daemon starts.
-    pub(crate) attach: bool,
-    pub(crate) copy: Option<CopyMode>,
+    pub attach: bool,
+    /// How payloads are copied; `None` leaves it to the driver.
+    pub copy: Option<CopyMode>,
     /// The volume may lack writes that an earlier daemon acknowledged.
-    pub(crate) went_back: bool,
-    pub(crate) options: DeviceOptions,
+    pub went_back: bool,
+    /// Queues, limits and attributes of the device.
+    pub options: DeviceOptions,
 }
 
 impl Plan {
-    pub(crate) fn new(
+    /// Plans the device of a volume; `cache` is the cache's identity.
+    pub fn new(
         volume: &zc_config::VolumeConfig,
         config: &VolumeConfig,
         block_bytes: u32,
@@ -62,12 +67,13 @@ impl Plan {
         Self { name: volume.name.clone(), volume: config.id, attach: ublk.attach, copy, went_back, options }
     }
 
-    pub(crate) fn name(&self) -> &str {
+    /// Returns the name of the volume.
+    pub fn name(&self) -> &str {
         &self.name
     }
 
     /// Returns this plan without attaching at the start.
-    pub(crate) fn on_demand(self) -> Self {
+    pub fn on_demand(self) -> Self {
         Self { attach: false, ..self }
     }
 }

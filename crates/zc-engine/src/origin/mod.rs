@@ -8,12 +8,12 @@
 pub(crate) mod answers;
 pub(crate) mod map;
 pub(crate) mod queue;
-pub(crate) mod remote;
+pub mod remote;
 pub(crate) mod remotes;
 mod requests;
-pub(crate) mod store_looks;
+pub mod store_looks;
 pub(crate) mod store_volume;
-pub(crate) mod stores;
+pub mod stores;
 
 use std::path::Path;
 
@@ -27,10 +27,12 @@ use crate::origin::remote::RemoteVolume;
 use crate::origin::store_volume::StoreVolume;
 use crate::origin::stores::Stores;
 
+/// Origin of a volume.
 #[derive(Debug)]
-pub(crate) enum Origin {
+pub enum Origin {
     /// A file or block device, byte for byte.
     Raw(zc_origin::Origin),
+    /// A volume or snapshot of a store.
     Store(StoreVolume),
     /// An export of a server.
     Remote(RemoteVolume),
@@ -41,7 +43,7 @@ impl Origin {
     ///
     /// # Errors
     /// When it cannot be opened.
-    pub(crate) fn open_existing(
+    pub fn open_existing(
         volume: &zc_config::VolumeConfig,
         stores: &Stores,
     ) -> Result<Option<Self>, EngineError> {
@@ -70,7 +72,7 @@ impl Origin {
     ///
     /// # Errors
     /// When it cannot be created.
-    pub(crate) fn create(volume: &zc_config::VolumeConfig, stores: &Stores) -> Result<Self, EngineError> {
+    pub fn create(volume: &zc_config::VolumeConfig, stores: &Stores) -> Result<Self, EngineError> {
         let Some(origin) = &volume.in_store else {
             let options = OriginOptions { write: true, ..options(volume, volume.create_bytes) };
             return Self::open(&volume.origin, options);
@@ -85,7 +87,7 @@ impl Origin {
     }
 
     /// Length in bytes, whole sectors.
-    pub(crate) const fn len_bytes(&self) -> u64 {
+    pub const fn len_bytes(&self) -> u64 {
         match self {
             Self::Raw(raw) => raw.len_bytes(),
             Self::Store(volume) => volume.len_bytes(),
@@ -94,7 +96,7 @@ impl Origin {
     }
 
     /// The unit of its own requests.
-    pub(crate) fn block_bytes(&self) -> u32 {
+    pub fn block_bytes(&self) -> u32 {
         match self {
             Self::Raw(raw) => raw.block_bytes(),
             Self::Store(_) | Self::Remote(_) => zc_core::SECTOR_BYTES,
@@ -120,7 +122,7 @@ impl Origin {
     }
 
     /// Returns `true` if it was flushed when it was opened, and not changed since.
-    pub(crate) fn is_flushed(&self) -> bool {
+    pub fn is_flushed(&self) -> bool {
         match self {
             Self::Raw(_) | Self::Store(_) => false,
             Self::Remote(remote) => remote.is_flushed(),
@@ -139,7 +141,7 @@ impl Origin {
     ///
     /// # Errors
     /// When it is gone.
-    pub(crate) fn identity(&self) -> Result<Identity, EngineError> {
+    pub fn identity(&self) -> Result<Identity, EngineError> {
         match self {
             Self::Raw(raw) => Ok(raw.identity()?),
             Self::Store(volume) => volume.identity(),
@@ -148,7 +150,7 @@ impl Origin {
     }
 
     /// Number of recoveries of its store that dropped commits, since a client's flush last reported them. Blocks.
-    pub(crate) fn dropped_commits(&self) -> u32 {
+    pub fn dropped_commits(&self) -> u32 {
         match self {
             Self::Store(volume) => volume.dropped_commits(),
             Self::Raw(_) | Self::Remote(_) => 0,
@@ -247,13 +249,19 @@ fn options(volume: &zc_config::VolumeConfig, create_len: Option<u64>) -> OriginO
 
 /// An origin that is open.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Facing {
-    pub(crate) identity: Identity,
-    pub(crate) len_bytes: u64,
+pub struct Facing {
+    /// File or device.
+    pub identity: Identity,
+    /// Its length.
+    pub len_bytes: u64,
 }
 
 impl Facing {
-    pub(crate) fn of(origin: &Origin) -> Result<Self, EngineError> {
+    /// Inspects an origin.
+    ///
+    /// # Errors
+    /// When the kernel does not answer.
+    pub fn of(origin: &Origin) -> Result<Self, EngineError> {
         Ok(Self { identity: origin.identity()?, len_bytes: origin.len_bytes() })
     }
 }

@@ -18,7 +18,7 @@ type Place = Arc<Mutex<Option<Arc<OpenRemote>>>>;
 
 /// Connections by URI, and by right to write.
 #[derive(Debug, Default)]
-pub(crate) struct Remotes(Mutex<BTreeMap<(String, bool), Place>>);
+pub struct Remotes(Mutex<BTreeMap<(String, bool), Place>>);
 
 impl Remotes {
     /// The connection to the origin of a volume; connects if there is none. Blocks.
@@ -36,7 +36,7 @@ impl Remotes {
     }
 
     /// Closes the connections that no volume uses.
-    pub(crate) fn close_unused(&self) {
+    pub fn close_unused(&self) {
         let is_used = |place: &Place| match place.try_lock() {
             // Its only other owner is this table.
             Ok(open) => open.as_ref().is_some_and(|open| Arc::strong_count(open) > 1),

@@ -12,35 +12,40 @@ use zc_pool_io::PoolState;
 
 use crate::limits::STORE_LOOK_MS;
 
+/// State of a store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(crate) struct StoreLook {
-    pub(crate) name: String,
+pub struct StoreLook {
+    /// Its name in the configuration.
+    pub name: String,
     /// Its file or device.
-    pub(crate) path: PathBuf,
-    pub(crate) state: PoolState,
+    pub path: PathBuf,
+    /// Its condition.
+    pub state: PoolState,
     /// Opened without changes that may have been flushed.
-    pub(crate) torn: bool,
-    pub(crate) total_bytes: u64,
+    pub torn: bool,
+    /// All segments.
+    pub total_bytes: u64,
     /// Space for contents after the cleaner has freed everything without references.
-    pub(crate) left_bytes: u64,
+    pub left_bytes: u64,
     /// Volumes in it, served or not.
-    pub(crate) volumes: u64,
-    pub(crate) snapshots: u64,
+    pub volumes: u64,
+    /// Snapshots in it.
+    pub snapshots: u64,
     /// Pages of volume maps that cannot be read: the contents that they refer to are not freed.
-    pub(crate) pages_lost: u64,
+    pub pages_lost: u64,
     /// Fingerprints of contents that came with their write since the store was opened.
-    pub(crate) prints_known: u64,
+    pub prints_known: u64,
     /// Fingerprints of contents that were computed since then.
-    pub(crate) prints_computed: u64,
+    pub prints_computed: u64,
     /// Chunks that were stored as the cache had compressed them.
-    pub(crate) encodings_known: u64,
+    pub encodings_known: u64,
     /// Chunks that the store compressed, or tried to.
-    pub(crate) encodings_computed: u64,
+    pub encodings_computed: u64,
     /// Requests that found no space since the store was opened.
-    pub(crate) no_space: u64,
+    pub no_space: u64,
     /// Requests that had found no space when the store was last seen with space.
     #[serde(skip)]
-    pub(crate) no_space_before: u64,
+    pub no_space_before: u64,
 }
 
 impl StoreLook {
@@ -61,13 +66,13 @@ impl StoreLook {
 
 /// Last states of the stores.
 #[derive(Debug, Default)]
-pub(crate) struct StoreLooks(Mutex<Vec<StoreLook>>);
+pub struct StoreLooks(Mutex<Vec<StoreLook>>);
 
 impl StoreLooks {
     /// Requests the states of the open stores, for a bounded time.
     ///
     /// `look` requests them, and may block; it returns `None` without an answer.
-    pub(crate) async fn refresh(&self, look: impl FnOnce() -> Option<Vec<StoreLook>> + Send + 'static) {
+    pub async fn refresh(&self, look: impl FnOnce() -> Option<Vec<StoreLook>> + Send + 'static) {
         let look = tokio::task::spawn_blocking(look);
         let looked = tokio::time::timeout(Duration::from_millis(STORE_LOOK_MS), look).await;
         if let Ok(Ok(Some(looks))) = looked {
@@ -85,7 +90,8 @@ impl StoreLooks {
         *last = looks.collect();
     }
 
-    pub(crate) fn last(&self) -> Vec<StoreLook> {
+    /// Returns the last states.
+    pub fn last(&self) -> Vec<StoreLook> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }

@@ -46,7 +46,8 @@ pub(crate) struct MapAsker {
 
 /// An open volume or snapshot.
 #[derive(Debug)]
-pub(crate) struct StoreVolume {
+pub struct StoreVolume {
+    /// Keeps the store open.
     pool: Arc<OpenPool>,
     root: RootId,
     name: String,

@@ -17,8 +17,9 @@ use crate::limits::{FINGERPRINT_RAM_BYTES, STORE_WORKERS_AUTO_MAX};
 use crate::origin::remotes::Remotes;
 use crate::origin::store_looks::StoreLook;
 
+/// Stores by name.
 #[derive(Debug, Default)]
-pub(crate) struct Stores {
+pub struct Stores {
     entries: Mutex<BTreeMap<String, Entry>>,
     /// Nothing on their devices is changed.
     look_only: bool,
@@ -33,19 +34,19 @@ struct Entry {
 
 impl Stores {
     /// The stores of a configuration, none of them open.
-    pub(crate) fn new(configs: &[StoreConfig]) -> Self {
+    pub fn new(configs: &[StoreConfig]) -> Self {
         let stores = Self::default();
         stores.add(configs);
         stores
     }
 
     /// Stores that are only inspected: writes to them stay in memory.
-    pub(crate) fn to_look_at(configs: &[StoreConfig]) -> Self {
+    pub fn to_look_at(configs: &[StoreConfig]) -> Self {
         Self { look_only: true, ..Self::new(configs) }
     }
 
     /// The exports of servers.
-    pub(crate) const fn remotes(&self) -> &Remotes {
+    pub const fn remotes(&self) -> &Remotes {
         &self.remotes
     }
 
@@ -60,7 +61,7 @@ impl Stores {
     }
 
     /// Returns the states of the open stores, `None` while one is being opened. Blocks.
-    pub(crate) fn looks(&self) -> Option<Vec<StoreLook>> {
+    pub fn looks(&self) -> Option<Vec<StoreLook>> {
         let open: Vec<(String, Arc<OpenPool>)> = {
             let entries = match self.entries.try_lock() {
                 Ok(entries) => entries,
@@ -74,7 +75,7 @@ impl Stores {
     }
 
     /// The store of this name; opens it if it is not open. Blocks.
-    pub(crate) fn open(&self, name: &str) -> Result<Arc<OpenPool>, EngineError> {
+    pub fn open(&self, name: &str) -> Result<Arc<OpenPool>, EngineError> {
         let mut entries = self.lock();
         let Some(entry) = entries.get_mut(name) else {
             let known = entries.keys().cloned().collect();

@@ -9,7 +9,7 @@
 //!
 //! It does not read contents; their properties come from the manager.
 
-pub(crate) mod recorder;
+pub mod recorder;
 pub(crate) mod window;
 
 use std::path::PathBuf;
@@ -46,9 +46,11 @@ pub(crate) enum Seen {
 
 /// State of a recording for queries.
 #[derive(Debug)]
-pub(crate) struct Progress {
-    pub(crate) path: PathBuf,
-    pub(crate) share: Share,
+pub struct Progress {
+    /// The file.
+    pub path: PathBuf,
+    /// Sample of the extents.
+    pub share: Share,
     pub(crate) max_bytes: u64,
     pub(crate) duration_ms: Option<u64>,
     pub(crate) requests: AtomicU64,
@@ -57,13 +59,14 @@ pub(crate) struct Progress {
     pub(crate) bytes: AtomicU64,
     pub(crate) elapsed_ns: AtomicU64,
     /// `true` if an operator requested the end; otherwise the daemon stops.
-    pub(crate) asked: AtomicBool,
+    pub asked: AtomicBool,
     /// Reason of the end, if it ended: a word, or the error of the file.
     pub(crate) ended: Mutex<Option<Result<Ended, String>>>,
 }
 
 impl Progress {
-    pub(crate) const fn new(path: PathBuf, share: Share, max_bytes: u64, duration_ms: Option<u64>) -> Self {
+    /// Returns the progress of a recording that begins.
+    pub const fn new(path: PathBuf, share: Share, max_bytes: u64, duration_ms: Option<u64>) -> Self {
         Self {
             path,
             share,
@@ -79,12 +82,13 @@ impl Progress {
         }
     }
 
-    pub(crate) fn has_ended(&self) -> bool {
+    /// Returns `true` if the file is complete, or has failed.
+    pub fn has_ended(&self) -> bool {
         self.ended.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
     /// For the control socket.
-    pub(crate) fn to_json(&self, volume: &str) -> Value {
+    pub fn to_json(&self, volume: &str) -> Value {
         let number = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
         let (ended, error) = match &*ended {
@@ -111,7 +115,7 @@ impl Progress {
 
 /// The data plane's end.
 #[derive(Debug)]
-pub(crate) struct Tap {
+pub struct Tap {
     pub(crate) share: Share,
     pub(crate) extent_bytes: u32,
     /// When the recording began, by the clock of the data plane; set when the tap is put in.

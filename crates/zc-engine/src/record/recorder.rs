@@ -22,15 +22,18 @@ use crate::clock::Clock;
 use crate::error::EngineError;
 use crate::limits::{RECORD_BATCH, RECORD_BATCHES, RECORD_LOOK};
 
+/// A running recorder.
 #[derive(Debug)]
-pub(crate) struct Recorder {
-    pub(crate) progress: Arc<Progress>,
-    pub(crate) thread: Option<JoinHandle<()>>,
+pub struct Recorder {
+    /// State for queries.
+    pub progress: Arc<Progress>,
+    /// Thread that writes the file, until it is joined.
+    pub thread: Option<JoinHandle<()>>,
 }
 
 impl Recorder {
     /// Waits for the end of the file. The tap has to be gone, or this may take as long as the recording.
-    pub(crate) fn join(&mut self) {
+    pub fn join(&mut self) {
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
@@ -40,7 +43,7 @@ impl Recorder {
 }
 
 /// Makes the file: a new one that only its owner can read. Whoever may use the control socket chooses where.
-pub(crate) fn create(path: &Path) -> io::Result<File> {
+pub fn create(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
 }
 
@@ -51,7 +54,7 @@ fn random_key() -> io::Result<[u8; 32]> {
 }
 
 /// Starts the thread; the tap is for the data plane.
-pub(crate) fn start(
+pub fn start(
     file: File,
     header: &Header,
     progress: Progress,

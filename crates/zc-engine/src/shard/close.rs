@@ -21,8 +21,9 @@ use crate::state::state_dir::{OriginMark, VolumeState};
 
 /// Resources for marking a session as cleanly ended.
 #[derive(Debug)]
-pub(crate) struct Closer {
-    pub(crate) ledger: Arc<Ledger>,
+pub struct Closer {
+    /// Records of the volumes with dirty data.
+    pub ledger: Arc<Ledger>,
 }
 
 impl Closer {
@@ -129,7 +130,7 @@ impl Closer {
 }
 
 /// Runs a call that may hang, or fails in time.
-pub(crate) fn in_time<T: Send + 'static>(
+pub fn in_time<T: Send + 'static>(
     of: T,
     work: impl FnOnce(&mut T) -> Result<(), EngineError> + Send + 'static,
 ) -> Result<(), EngineError> {

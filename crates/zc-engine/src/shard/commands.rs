@@ -28,38 +28,52 @@ use crate::shard::stats::ShardStats;
 use crate::shard::volumes::Volume;
 use crate::shard::warm::{Ask, WarmUp};
 
+/// A command.
 #[derive(Debug)]
-pub(crate) enum Command {
+pub enum Command {
     /// Give the counters.
     Stats(oneshot::Sender<Box<ShardStats>>),
     /// Change settings of volumes.
     Configure(Vec<VolumeConfig>, oneshot::Sender<()>),
     /// Serve another volume.
     Add {
+        /// Number of the volume.
         id: VolumeId,
+        /// Its origin and settings.
         volume: Box<Volume>,
+        /// The command's answer.
         reply: oneshot::Sender<()>,
     },
     /// Serve a volume no more, and have the cache forget it.
     Remove {
+        /// The volume.
         volume: VolumeId,
+        /// The command's answer.
         reply: oneshot::Sender<Removed>,
     },
     /// Erase cached data of volumes that are neither served nor among these.
     Erase {
+        /// Volumes whose data is kept.
         keep: Vec<VolumeId>,
+        /// The command's answer.
         reply: oneshot::Sender<Option<Erased>>,
     },
+    /// Destage a volume.
     Destage(VolumeId),
     /// Discard a volume's dirty data; returns `false` if the device was lost first.
     DropDirty {
+        /// The volume.
         volume: VolumeId,
+        /// The state directory has its record, too.
         remembered: bool,
+        /// The command's answer.
         reply: oneshot::Sender<bool>,
     },
     /// Discard the unreadable dirty data of a volume; returns `true` when that is durable.
     GiveUpUnreadable {
+        /// The volume.
         volume: VolumeId,
+        /// The command's answer.
         reply: oneshot::Sender<bool>,
     },
     /// Serve a fenced volume with the dirty data that was found.
@@ -86,14 +100,20 @@ pub(crate) enum Command {
     Front(Box<FrontSettings>),
     /// Return the present length of a volume's origin; extend it first, if requested.
     Measure {
+        /// The volume.
         volume: VolumeId,
+        /// Length to extend it to.
         at_least_bytes: Option<u64>,
+        /// The command's answer.
         reply: oneshot::Sender<Result<Facing, EngineError>>,
     },
     /// Set the size of a volume to its origin's new length.
     Grow {
+        /// The volume.
         volume: VolumeId,
+        /// Its new size.
         size_bytes: u64,
+        /// The command's answer.
         reply: oneshot::Sender<()>,
     },
     /// Return the handles that measure the origins.
@@ -111,19 +131,24 @@ pub(crate) enum Command {
     },
     /// Read ranges of a volume into the cache, or return the progress.
     Warm {
+        /// The volume.
         volume: VolumeId,
+        /// The request.
         ask: Ask,
+        /// The command's answer.
         reply: oneshot::Sender<Result<WarmUp, String>>,
     },
     /// Close connections; returns their numbers.
     Disconnect(Which, oneshot::Sender<Vec<u64>>),
+    /// Serve a ublk device.
     ServeDevice(Box<NewDevice>),
     /// Drain, make durable, end.
     Stop,
 }
 
+/// The queue.
 #[derive(Debug)]
-pub(crate) struct Mailbox {
+pub struct Mailbox {
     queue: Mutex<Queue>,
     waker: Waker,
 }
@@ -135,7 +160,8 @@ struct Queue {
 }
 
 impl Mailbox {
-    pub(crate) fn new(waker: Waker) -> Self {
+    /// Returns an empty queue; `waker` wakes the data plane.
+    pub fn new(waker: Waker) -> Self {
         Self { queue: Mutex::default(), waker }
     }
 
@@ -143,7 +169,8 @@ impl Mailbox {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn send(&self, command: Command) {
+    /// Queues a command, unless the data plane has ended or too many wait: its sender of a reply is dropped then.
+    pub fn send(&self, command: Command) {
         let mut queue = self.lock();
         // These are never lost: there are no more of them than fit in a few slots.
         let must =
@@ -162,7 +189,7 @@ impl Mailbox {
     }
 
     /// No command is taken any more.
-    pub(crate) fn close(&self) {
+    pub fn close(&self) {
         let mut queue = self.lock();
         queue.closed = true;
         queue.commands.clear();

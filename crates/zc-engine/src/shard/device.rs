@@ -33,12 +33,15 @@ use crate::shard::workers::Workers;
 
 /// The cache device as the data plane sees it.
 #[derive(Debug)]
-pub(crate) struct Device {
-    pub(crate) file: Arc<BlockFile>,
+pub struct Device {
+    /// The cache file or device.
+    pub file: Arc<BlockFile>,
     /// The journal's device, if not in `file`.
-    pub(crate) journal: Option<Arc<BlockFile>>,
-    pub(crate) geometry: Geometry,
-    pub(crate) fingerprint: FingerprintKind,
+    pub journal: Option<Arc<BlockFile>>,
+    /// Its layout.
+    pub geometry: Geometry,
+    /// Hash of its fingerprints.
+    pub fingerprint: FingerprintKind,
 }
 
 impl Device {

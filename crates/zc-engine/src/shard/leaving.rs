@@ -11,7 +11,7 @@ use zc_core::{ErrorKind, Map, VolumeId};
 use crate::shard::volumes::Volume;
 
 /// The volume as the data plane had it; closing its origin may take time.
-pub(crate) type Removed = Result<Box<Volume>, String>;
+pub type Removed = Result<Box<Volume>, String>;
 
 #[derive(Debug)]
 struct Going {

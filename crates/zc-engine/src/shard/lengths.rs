@@ -13,13 +13,17 @@ use crate::error::refusal::Refusal;
 use crate::origin::Facing;
 use crate::shard::volumes::Volumes;
 
+/// An origin to be measured.
 #[derive(Debug)]
-pub(crate) struct Measured {
-    pub(crate) volume: VolumeId,
-    pub(crate) name: String,
+pub struct Measured {
+    /// Its volume.
+    pub volume: VolumeId,
+    /// Name of the volume.
+    pub name: String,
     /// Size available to clients.
-    pub(crate) size_bytes: u64,
-    pub(crate) probe: LengthProbe,
+    pub size_bytes: u64,
+    /// Handle that measures it.
+    pub probe: LengthProbe,
 }
 
 /// The raw origins that are in use.

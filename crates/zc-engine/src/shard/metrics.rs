@@ -11,7 +11,7 @@ use zc_nbd::server::Command;
 const LATENCY_NS_MAX: u64 = 100_000_000_000;
 
 /// Upper bounds of the steps in which a volume's latencies are counted, in nanoseconds: 10 us to 10 s, three in a decade.
-pub(crate) const BOUNDS_NS: [u64; 19] = [
+pub const BOUNDS_NS: [u64; 19] = [
     10_000,
     25_000,
     50_000,
@@ -35,7 +35,7 @@ pub(crate) const BOUNDS_NS: [u64; 19] = [
 
 /// The ways of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Path {
+pub enum Path {
     /// A read without the origin.
     Hit,
     /// A read from the origin alone.
@@ -44,12 +44,13 @@ pub(crate) enum Path {
     Mixed,
     /// Write, trim, zeroing.
     Write,
+    /// Flush.
     Flush,
 }
 
 impl Path {
     /// All of them, by their words.
-    pub(crate) const WORDS: [(&'static str, Self); 5] = [
+    pub const WORDS: [(&'static str, Self); 5] = [
         ("hit", Self::Hit),
         ("miss", Self::Miss),
         ("mixed", Self::Mixed),
@@ -78,13 +79,14 @@ impl Turns {
 
 /// Histogram of the durations on one path.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Steps {
+pub struct Steps {
     /// Requests that took no longer than the bound of the same number, and longer than the bound before. The last number
     /// counts those that took longer than all bounds.
-    pub(crate) counts: [u64; BOUNDS_NS.len() + 1],
+    pub counts: [u64; BOUNDS_NS.len() + 1],
     /// Nanoseconds that all of them took together.
-    pub(crate) sum_ns: u64,
-    pub(crate) bytes: u64,
+    pub sum_ns: u64,
+    /// Bytes that they carried.
+    pub bytes: u64,
 }
 
 /// Histograms of a volume's requests, by path.
@@ -93,7 +95,7 @@ pub struct Durations([Steps; Path::WORDS.len()]);
 
 impl Durations {
     /// Counts a request that has ended and carried `bytes`.
-    pub(crate) fn count(&mut self, path: Path, nanoseconds: u64, bytes: u64) {
+    pub fn count(&mut self, path: Path, nanoseconds: u64, bytes: u64) {
         let steps = &mut self.0[path as usize];
         steps.bytes = steps.bytes.saturating_add(bytes);
         steps.counts[BOUNDS_NS.partition_point(|bound| *bound < nanoseconds)] += 1;
@@ -101,7 +103,7 @@ impl Durations {
     }
 
     /// Counts and times of one path.
-    pub(crate) const fn of(&self, path: Path) -> &Steps {
+    pub const fn of(&self, path: Path) -> &Steps {
         &self.0[path as usize]
     }
 }

@@ -30,35 +30,44 @@ use crate::state::risk::RiskFile;
 
 /// Open resources of the data plane.
 #[derive(Debug)]
-pub(crate) struct Looked {
-    pub(crate) cache: Arc<BlockFile>,
-    pub(crate) journal: Option<Arc<BlockFile>>,
-    pub(crate) facing: Vec<(VolumeId, Facing)>,
+pub struct Looked {
+    /// The cache file or device.
+    pub cache: Arc<BlockFile>,
+    /// The journal's device, if it has one of its own.
+    pub journal: Option<Arc<BlockFile>>,
+    /// The origins.
+    pub facing: Vec<(VolumeId, Facing)>,
     /// Volumes whose clients must be notified of lost acknowledged writes.
-    pub(crate) lost: Vec<VolumeId>,
+    pub lost: Vec<VolumeId>,
 }
 
 /// A manager that has closed its cache.
 #[derive(Debug)]
-pub(crate) struct Closed {
+pub struct Closed {
     /// The device has all of it, durably. Without that it has failed.
-    pub(crate) is_whole: bool,
+    pub is_whole: bool,
     /// The journal's end.
-    pub(crate) journal_next: JournalSeq,
+    pub journal_next: JournalSeq,
     /// The newest epoch of each volume. The origins have all of them.
-    pub(crate) epochs: Vec<(VolumeId, u64)>,
+    pub epochs: Vec<(VolumeId, u64)>,
     /// Volumes with a pending notification of an earlier loss.
-    pub(crate) owes_loss: Vec<VolumeId>,
+    pub owes_loss: Vec<VolumeId>,
 }
 
 /// Replacement of a manager that lost its cache device, or closed it.
-pub(crate) struct Replacement {
-    pub(crate) manager: CacheManager,
-    pub(crate) device: Device,
-    pub(crate) intent: IntentLog,
-    pub(crate) risk: RiskFile,
-    pub(crate) volumes: Vec<VolumeConfig>,
-    pub(crate) bytes_read: u64,
+pub struct Replacement {
+    /// The next manager, which has replayed its records.
+    pub manager: CacheManager,
+    /// Its cache device.
+    pub device: Device,
+    /// The intent log of its session.
+    pub intent: IntentLog,
+    /// The risk file of its session.
+    pub risk: RiskFile,
+    /// Settings of the volumes, as it has them.
+    pub volumes: Vec<VolumeConfig>,
+    /// Bytes that were read from the device to open it.
+    pub bytes_read: u64,
 }
 
 impl std::fmt::Debug for Replacement {

@@ -92,7 +92,7 @@ impl DirtyFill {
 
     /// Returns the time until writes wait if the capacity continues to fill at the average rate of the past
     /// `passed_ms`, assuming it was empty at first. `None`: it is not filling.
-    pub(crate) fn left_ms(&self, passed_ms: u64) -> Option<u64> {
+    pub fn left_ms(&self, passed_ms: u64) -> Option<u64> {
         let left = |held: u64, most: u64| {
             let missing = u128::from(most.saturating_sub(held));
             let ms = missing.checked_mul(passed_ms.into())?.checked_div(held.into())?;

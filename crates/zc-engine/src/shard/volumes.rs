@@ -38,8 +38,9 @@ pub(crate) enum Throttled {
 
 /// A volume as the data plane sees it.
 #[derive(Debug)]
-pub(crate) struct Volume {
-    pub(crate) name: String,
+pub struct Volume {
+    /// Its name.
+    pub name: String,
     pub(crate) origin: Origin,
     pub(crate) locks: RangeLocks,
     pub(crate) zeroes_fast: bool,
@@ -59,7 +60,7 @@ pub(crate) struct Volume {
     /// Their durations. Boxed, because volumes are moved.
     pub(crate) durations: Box<Durations>,
     /// Configuration that the manager received last.
-    pub(crate) config: VolumeConfig,
+    pub config: VolumeConfig,
     /// Limits of clients, with waiting requests.
     throttle: Box<Throttle<Throttled>>,
     /// Tap that records its requests, if any.
@@ -68,7 +69,7 @@ pub(crate) struct Volume {
 
 impl Volume {
     /// Creates a volume without requests. Tests whether its origin zeroes without writing, which blocks.
-    pub(crate) fn new(name: String, origin: Origin, config: VolumeConfig, limits: VolumeLimits) -> Self {
+    pub fn new(name: String, origin: Origin, config: VolumeConfig, limits: VolumeLimits) -> Self {
         let is_writable = origin.is_writable();
         let punches = |fd: &SharedFd| punches_holes(&**fd, is_writable);
         let zeroes_fast = origin.fd().map_or_else(|| origin.can_punch(), punches);

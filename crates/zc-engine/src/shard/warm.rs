@@ -23,7 +23,8 @@ use crate::limits::{
 
 /// Operator's request about a warm-up.
 #[derive(Debug)]
-pub(crate) enum Ask {
+pub enum Ask {
+    /// Begin one.
     Start {
         /// The first ranges.
         more: More,
@@ -32,16 +33,19 @@ pub(crate) enum Ask {
     },
     /// Further ranges.
     Add(More),
+    /// Return the progress.
     Look,
+    /// End it.
     Stop,
 }
 
 /// Ranges of a volume.
 #[derive(Debug)]
-pub(crate) struct More {
-    pub(crate) ranges: Vec<Range<u64>>,
+pub struct More {
+    /// In bytes.
+    pub ranges: Vec<Range<u64>>,
     /// No others follow.
-    pub(crate) is_last: bool,
+    pub is_last: bool,
 }
 
 /// Reason for the end of a warm-up.

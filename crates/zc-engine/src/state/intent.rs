@@ -34,15 +34,20 @@ const RECORD: u64 = RECORD_BYTES as u64;
 /// A file larger than this was not written by us: the log is cut long before.
 const READ_BYTES_MAX: u64 = 1 << 30;
 
+/// Owner of the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct IntentOwner {
-    pub(crate) uuid: [u8; 16],
-    pub(crate) boot_id: [u8; 16],
-    pub(crate) session: u64,
+pub struct IntentOwner {
+    /// Identity of the cache.
+    pub uuid: [u8; 16],
+    /// Boot of the machine.
+    pub boot_id: [u8; 16],
+    /// Session on the cache.
+    pub session: u64,
 }
 
+/// The log of this session.
 #[derive(Debug)]
-pub(crate) struct IntentLog {
+pub struct IntentLog {
     path: PathBuf,
     /// `None` after a failure.
     file: Option<Keeper<LogFile>>,
@@ -95,11 +100,7 @@ fn header(owner: &IntentOwner, valid: Option<(u32, JournalSeq)>) -> [u8; HEADER_
 }
 
 /// Returns the previous session's log, as far as a start may trust it: see [`read`].
-pub(crate) fn read_of(
-    path: &Path,
-    before: &Superblock,
-    boot_id: [u8; 16],
-) -> Option<(JournalSeq, Vec<Record>)> {
+pub fn read_of(path: &Path, before: &Superblock, boot_id: [u8; 16]) -> Option<(JournalSeq, Vec<Record>)> {
     let is_void = before.clean || before.features.compat & Features::INTENTS_VOID != 0;
     let owner = IntentOwner { uuid: before.uuid, boot_id, session: before.session };
     if is_void { None } else { read(path, &owner) }
@@ -185,7 +186,7 @@ impl LogFile {
 impl IntentLog {
     /// Starts the log of a session and removes an earlier one. `may_hang`: operations on a file there may block
     /// forever.
-    pub(crate) fn create(path: &Path, may_hang: bool, owner: IntentOwner) -> Result<Self, EngineError> {
+    pub fn create(path: &Path, may_hang: bool, owner: IntentOwner) -> Result<Self, EngineError> {
         let mut log = Self::none(path);
         match LogFile::create(path, owner) {
             Ok(file) if may_hang => log.file = Some(Keeper::on_thread(file, INTENT_WAIT_MS)?),
@@ -196,7 +197,7 @@ impl IntentLog {
     }
 
     /// There is no log: the next start needs none.
-    pub(crate) fn none(path: &Path) -> Self {
+    pub fn none(path: &Path) -> Self {
         Self {
             path: path.to_owned(),
             file: None,

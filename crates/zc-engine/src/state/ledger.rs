@@ -18,28 +18,34 @@ use zc_format::{Features, Superblock, VolumeTable};
 use zc_io::BlockFile;
 
 use crate::error::EngineError;
+use crate::origin::Facing;
 use crate::state::media::FileMedia;
-use crate::state::state_dir::StateDir;
+use crate::state::state_dir::{OriginMark, StateDir};
 
+/// The ledger of a session.
 #[derive(Debug)]
-pub(crate) struct Ledger {
+pub struct Ledger {
     state: Arc<StateDir>,
     media: Mutex<OnMedia>,
 }
 
 /// A cache device as a session has it.
 #[derive(Debug)]
-pub(crate) struct OnMedia {
-    pub(crate) cache: Arc<BlockFile>,
-    pub(crate) journal: Option<Arc<BlockFile>>,
-    pub(crate) superblock: Superblock,
-    pub(crate) table: VolumeTable,
+pub struct OnMedia {
+    /// The cache file or device.
+    pub cache: Arc<BlockFile>,
+    /// The journal's device, if it has one of its own.
+    pub journal: Option<Arc<BlockFile>>,
+    /// The superblock, as it was written last.
+    pub superblock: Superblock,
+    /// The volume table, as it was written last.
+    pub table: VolumeTable,
     /// A copy on the device that holds the newest table.
-    pub(crate) table_copy: usize,
+    pub table_copy: usize,
     /// Both do.
-    pub(crate) table_whole: bool,
+    pub table_whole: bool,
     /// Each volume's stamp on media, for the end of the session.
-    pub(crate) stamps: Vec<(String, u64)>,
+    pub stamps: Vec<(String, u64)>,
 }
 
 impl OnMedia {
@@ -54,33 +60,36 @@ impl OnMedia {
 
 /// A volume with dirty data that this daemon does not serve.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
-pub(crate) struct Unserved {
-    pub(crate) name: String,
-    pub(crate) origin: std::path::PathBuf,
+pub struct Unserved {
+    /// Its name.
+    pub name: String,
+    /// Its origin.
+    pub origin: std::path::PathBuf,
 }
 
 impl Ledger {
     /// Creates the ledger of a session that has begun.
-    pub(crate) fn new(state: Arc<StateDir>, media: OnMedia) -> Self {
+    pub fn new(state: Arc<StateDir>, media: OnMedia) -> Self {
         Self { state, media: Mutex::new(media) }
     }
 
     /// Another session has begun, on the same cache.
-    pub(crate) fn replace(&self, media: OnMedia) {
+    pub fn replace(&self, media: OnMedia) {
         *self.lock() = media;
     }
 
-    pub(crate) fn set_stamps(&self, stamps: Vec<(String, u64)>) {
+    /// Replaces the volumes' stamps on media.
+    pub fn set_stamps(&self, stamps: Vec<(String, u64)>) {
         self.lock().stamps = stamps;
     }
 
     /// Adds the stamps of later volumes.
-    pub(crate) fn add_stamps(&self, stamps: impl Iterator<Item = (String, u64)>) {
+    pub fn add_stamps(&self, stamps: impl Iterator<Item = (String, u64)>) {
         self.lock().stamps.extend(stamps);
     }
 
     /// Removes the stamp of a removed volume.
-    pub(crate) fn drop_stamp(&self, name: &str) {
+    pub fn drop_stamp(&self, name: &str) {
         self.lock().stamps.retain(|(known, _)| known != name);
     }
 
@@ -92,20 +101,23 @@ impl Ledger {
         self.media.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn superblock(&self) -> Superblock {
+    /// Returns the superblock.
+    pub fn superblock(&self) -> Superblock {
         self.lock().superblock.clone()
     }
 
-    pub(crate) fn table(&self) -> VolumeTable {
+    /// Returns the volume table.
+    pub fn table(&self) -> VolumeTable {
         self.lock().table.clone()
     }
 
-    pub(crate) const fn state(&self) -> &Arc<StateDir> {
+    /// Returns the state directory.
+    pub const fn state(&self) -> &Arc<StateDir> {
         &self.state
     }
 
     /// Durably records that the volumes may become dirty. Blocks.
-    pub(crate) fn may_become_dirty(&self, names: &[String]) -> Result<(), EngineError> {
+    pub fn may_become_dirty(&self, names: &[String]) -> Result<(), EngineError> {
         if names.is_empty() {
             return Ok(());
         }
@@ -115,7 +127,7 @@ impl Ledger {
     }
 
     /// Durably records that writes of these volumes may be acknowledged from memory, until the session ends. Blocks.
-    pub(crate) fn acknowledges_early(&self, names: &[String]) -> Result<(), EngineError> {
+    pub fn acknowledges_early(&self, names: &[String]) -> Result<(), EngineError> {
         let known = self.state.snapshot();
         if names.iter().all(|name| known.volumes.get(name).is_none_or(|entry| entry.volatile)) {
             return Ok(());
@@ -140,7 +152,7 @@ impl Ledger {
 
     /// Records that the session ended in order, with nothing dirty: in these volumes, all that are served, and in any
     /// other. Blocks.
-    pub(crate) fn ends_empty(&self, names: &[String], journal_next: JournalSeq) -> Result<(), EngineError> {
+    pub fn ends_empty(&self, names: &[String], journal_next: JournalSeq) -> Result<(), EngineError> {
         self.is_clean(names)?;
         {
             let media = self.lock();
@@ -154,7 +166,7 @@ impl Ledger {
     }
 
     /// Replaces the volume table, if it differs, or a copy of it does. Blocks.
-    pub(crate) fn set_table(&self, change: impl FnOnce(&mut VolumeTable)) -> Result<(), EngineError> {
+    pub fn set_table(&self, change: impl FnOnce(&mut VolumeTable)) -> Result<(), EngineError> {
         let mut media = self.lock();
         let mut table = media.table.clone();
         change(&mut table);
@@ -217,13 +229,13 @@ impl Ledger {
 
     /// Records in the state directory, while the cache is unreachable, that a volume's epochs up to this one are
     /// discarded. Blocks.
-    pub(crate) fn give_up(&self, name: &str, epoch: u64) -> Result<(), EngineError> {
+    pub fn give_up(&self, name: &str, epoch: u64) -> Result<(), EngineError> {
         self.state.give_up(self.state.snapshot().session, name, epoch)
     }
 
     /// Clears the record that a start could not recover all of the volume's dirty data: the recovered data counts as
     /// complete. Blocks.
-    pub(crate) fn is_complete(&self, name: &str) -> Result<(), EngineError> {
+    pub fn is_complete(&self, name: &str) -> Result<(), EngineError> {
         if !self.state.snapshot().volumes.get(name).is_some_and(|entry| entry.incomplete) {
             return Ok(());
         }
@@ -234,8 +246,42 @@ impl Ledger {
         })
     }
 
+    /// Durably records that the cached clean contents of a volume no longer match its origin. Blocks.
+    pub fn origin_was_cut(&self, name: &str) -> Result<(), EngineError> {
+        self.state().update(|state| {
+            if let Some(entry) = state.volumes.get_mut(name) {
+                entry.stamp = entry.stamp.wrapping_add(1);
+            }
+        })
+    }
+
+    /// Forgets a volume of which the cache holds nothing, so that its number is free. Blocks.
+    pub fn forget(&self, name: &str) -> Result<(), EngineError> {
+        // First the table: without its entry, the state directory's entry of the name refers to no volume.
+        self.set_table(|table| table.records.retain(|record| record.name != name))?;
+        self.state().update(|state| drop(state.volumes.remove(name)))?;
+        self.drop_stamp(name);
+        Ok(())
+    }
+
+    /// Durably records that a volume's origin has grown. Blocks.
+    pub fn origin_grew(&self, name: &str, facing: &Facing) -> Result<(), EngineError> {
+        // In the order in which a start reads them.
+        self.state().update(|state| {
+            if let Some(entry) = state.volumes.get_mut(name) {
+                entry.origin = OriginMark::of(&facing.identity);
+            }
+        })?;
+        self.set_table(|table| {
+            for record in table.records.iter_mut().filter(|record| record.name == name) {
+                record.size_bytes = facing.len_bytes;
+                record.origin = OriginMark::of(&facing.identity).for_media();
+            }
+        })
+    }
+
     /// Volumes with dirty data that are not among those that are served.
-    pub(crate) fn unserved(&self, served: &[&str]) -> Vec<Unserved> {
+    pub fn unserved(&self, served: &[&str]) -> Vec<Unserved> {
         let state = self.state.snapshot();
         let others =
             state.volumes.into_iter().filter(|(name, entry)| entry.dirty && !served.contains(&name.as_str()));

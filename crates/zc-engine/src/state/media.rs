@@ -7,9 +7,11 @@ use zc_io::{AlignedBuf, BlockFile};
 
 /// A cache file or device, and its journal's if that has one of its own.
 #[derive(Debug)]
-pub(crate) struct FileMedia<'a> {
-    pub(crate) cache: &'a BlockFile,
-    pub(crate) journal: Option<&'a BlockFile>,
+pub struct FileMedia<'a> {
+    /// The cache file or device.
+    pub cache: &'a BlockFile,
+    /// The journal's, if it has one of its own.
+    pub journal: Option<&'a BlockFile>,
 }
 
 impl<'a> FileMedia<'a> {

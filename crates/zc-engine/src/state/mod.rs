@@ -6,17 +6,17 @@
 //!
 //! It does not decide on trust at a start (`session`), or write the cache itself (`zc-cache`).
 
-pub(crate) mod boot;
+pub mod boot;
 pub(crate) mod distrust_record;
-pub(crate) mod intent;
+pub mod intent;
 pub(crate) mod keeper;
-pub(crate) mod ledger;
-pub(crate) mod media;
-pub(crate) mod moved;
-pub(crate) mod private;
-pub(crate) mod remembered;
+pub mod ledger;
+pub mod media;
+pub mod moved;
+pub mod private;
+pub mod remembered;
 pub(crate) mod reserve;
-pub(crate) mod risk;
-pub(crate) mod seen;
-pub(crate) mod state_dir;
+pub mod risk;
+pub mod seen;
+pub mod state_dir;
 pub(crate) mod state_thread;

@@ -26,8 +26,9 @@ use crate::state::reserve;
 const NAME: &str = "moved.json";
 const VERSION: u32 = 1;
 
+/// The record.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Moved {
+pub struct Moved {
     version: u32,
     from: Vec<PathBuf>,
     to: PathBuf,
@@ -35,7 +36,7 @@ pub(crate) struct Moved {
 
 impl Moved {
     /// The record of a state directory, if there is one.
-    pub(crate) fn read(dir: &Path) -> Result<Option<Self>, EngineError> {
+    pub fn read(dir: &Path) -> Result<Option<Self>, EngineError> {
         let path = dir.join(NAME);
         let bytes = match SmallFile::read(&path, STATE_FILE_BYTES_MAX) {
             Ok(small) => small.bytes,
@@ -51,7 +52,7 @@ impl Moved {
     }
 
     /// The record after one more move.
-    pub(crate) fn after(before: Option<&Self>, from: &Path, to: &Path) -> Self {
+    pub fn after(before: Option<&Self>, from: &Path, to: &Path) -> Self {
         let (from, to) = (absolute(from), absolute(to));
         let mut paths = vec![from.clone()];
         paths.extend(
@@ -62,7 +63,7 @@ impl Moved {
     }
 
     /// Writes or removes the record of a state directory. Durable when it returns.
-    pub(crate) fn write(moved: Option<&Self>, dir: &Path) -> Result<(), EngineError> {
+    pub fn write(moved: Option<&Self>, dir: &Path) -> Result<(), EngineError> {
         let path = dir.join(NAME);
         replace(moved, dir, &path)
             .map_err(|error| EngineError::io(format!("cannot write {}", path.display()), error))

@@ -11,7 +11,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 /// Makes a folder and those above it that are missing, for the daemon's user alone.
-pub(crate) fn create_dir(dir: &Path) -> io::Result<()> {
+pub fn create_dir(dir: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(dir)
 }
 

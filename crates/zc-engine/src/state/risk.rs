@@ -37,8 +37,9 @@ const FILE_BYTES_MAX: u64 = 64 + (1 << 16);
 /// Bytes of the first write: a block of a file system.
 const FIRST_BYTES: usize = 4096;
 
+/// The file of this session.
 #[derive(Debug)]
-pub(crate) struct RiskFile {
+pub struct RiskFile {
     path: PathBuf,
     /// `None` after a failure.
     file: Option<Keeper<Bytes>>,
@@ -70,24 +71,25 @@ const fn place(volume: VolumeId) -> u64 {
 
 /// Contents of that session's file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Risks(Vec<u8>);
+pub struct Risks(Vec<u8>);
 
 impl Risks {
     /// Returns the risks of a session from another source.
-    pub(crate) fn of(at_risk: &[VolumeId]) -> Self {
+    pub fn of(at_risk: &[VolumeId]) -> Self {
         let len = at_risk.iter().map(|volume| usize::from(volume.0) + 1).max().unwrap_or(0);
         let mut bytes = vec![0; len];
         at_risk.iter().for_each(|volume| bytes[usize::from(volume.0)] = 1);
         Self(bytes)
     }
 
-    pub(crate) fn contains(&self, volume: VolumeId) -> bool {
+    /// Returns `true` if acknowledged writes of the volume were in memory alone.
+    pub fn contains(&self, volume: VolumeId) -> bool {
         self.0.get(usize::from(volume.0)).is_some_and(|byte| *byte != 0)
     }
 }
 
 /// Returns the previous session's record, as far as a start may trust it.
-pub(crate) fn read_of(path: &Path, before: &Superblock, boot_id: [u8; 16]) -> Option<Risks> {
+pub fn read_of(path: &Path, before: &Superblock, boot_id: [u8; 16]) -> Option<Risks> {
     if before.features.compat & Features::INTENTS_VOID != 0 {
         return None;
     }
@@ -136,7 +138,7 @@ fn is_removed(path: &Path) -> bool {
 impl RiskFile {
     /// Creates the file of a session with pending loss notifications for these volumes. `may_hang`: operations on a
     /// file there may block forever.
-    pub(crate) fn create(
+    pub fn create(
         path: &Path,
         may_hang: bool,
         owner: &IntentOwner,
@@ -160,7 +162,7 @@ impl RiskFile {
     }
 
     /// There is no file: the next start needs none.
-    pub(crate) fn none(path: &Path) -> Self {
+    pub fn none(path: &Path) -> Self {
         Self { path: path.to_owned(), file: None, at_risk: Map::default(), stuck: false }
     }
 

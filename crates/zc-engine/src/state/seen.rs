@@ -25,7 +25,7 @@ use crate::origin::Origin;
 
 /// Digests of an origin's landmarks, and the count of written sectors.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Seen {
+pub struct Seen {
     landmarks: Vec<Kept>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     written: Option<Written>,
@@ -90,7 +90,7 @@ impl Seen {
 }
 
 /// Returns the difference from the recorded state of the origin; continues "the origin ...". Blocks.
-pub(crate) fn changed(seen: &Seen, origin: &Origin, boot_id: &[u8; 16]) -> Option<String> {
+pub fn changed(seen: &Seen, origin: &Origin, boot_id: &[u8; 16]) -> Option<String> {
     let now = Written::of(origin, boot_id).ok().flatten();
     let sectors = seen.written.as_ref().zip(now.as_ref()).map_or(0, |(then, now)| then.until(now));
     let Some(landmarks) = seen.landmarks() else {

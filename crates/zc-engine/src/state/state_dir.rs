@@ -31,18 +31,24 @@ use crate::state::private::{create_dir, create_file, is_open_to_others};
 use crate::state::reserve;
 use crate::state::seen::Seen;
 
+/// Recorded state of an origin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct OriginMark {
-    pub(crate) is_block: bool,
-    pub(crate) dev: u64,
-    pub(crate) inode: u64,
-    pub(crate) len_bytes: u64,
-    pub(crate) mtime_ns: u64,
+pub struct OriginMark {
+    /// Block device instead of a file.
+    pub is_block: bool,
+    /// Device number: its own, or that of its file system.
+    pub dev: u64,
+    /// Inode of a file.
+    pub inode: u64,
+    /// Length.
+    pub len_bytes: u64,
+    /// Time of the last modification of a file, since 1970.
+    pub mtime_ns: u64,
 }
 
 impl OriginMark {
     /// The identity as the state directory keeps it.
-    pub(crate) fn of(identity: &Identity) -> Self {
+    pub fn of(identity: &Identity) -> Self {
         Self {
             is_block: identity.kind == FileKind::Block,
             dev: identity.dev,
@@ -53,7 +59,7 @@ impl OriginMark {
     }
 
     /// The identity as the volume table keeps it.
-    pub(crate) const fn for_media(self) -> OriginIdentity {
+    pub const fn for_media(self) -> OriginIdentity {
         let Self { is_block, dev, inode, len_bytes, mtime_ns } = self;
         let kind = if is_block { OriginKind::Block } else { OriginKind::File };
         OriginIdentity { kind, dev, inode, len_bytes, mtime_ns }
@@ -62,40 +68,43 @@ impl OriginMark {
 
 /// A volume's entry.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct VolumeState {
-    pub(crate) stamp: u64,
-    pub(crate) path: PathBuf,
-    pub(crate) origin: OriginMark,
+pub struct VolumeState {
+    /// Number that increases with each session; the volume table has the same.
+    pub stamp: u64,
+    /// Path of the origin.
+    pub path: PathBuf,
+    /// The origin, as it was last seen.
+    pub origin: OriginMark,
     /// The domain that the volume shared content in; empty: the common one.
     #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub(crate) dedup_domain: String,
+    pub dedup_domain: String,
     /// The cache may have data of the volume that the origin lacks.
     #[serde(default)]
-    pub(crate) dirty: bool,
+    pub dirty: bool,
     /// The origin's mark was taken when a session ended in order, and the volume was not served since.
     #[serde(default)]
-    pub(crate) settled: bool,
+    pub settled: bool,
     /// Last epoch of the volume that the operator discarded; 0: none, or none that may still be on the cache.
     #[serde(default)]
-    pub(crate) given_up: u64,
+    pub given_up: u64,
     /// A start could not recover all of the volume's dirty data, and the operator has not accepted that since. The
     /// cache itself has no record of it: its journal continues.
     #[serde(default)]
-    pub(crate) incomplete: bool,
+    pub incomplete: bool,
     /// State of the origin's landmarks at the last clean stop; `None` from the next start on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) seen: Option<Seen>,
+    pub seen: Option<Seen>,
     /// The session before may have acknowledged writes that were in its memory alone (`ack = "volatile"`). A file
     /// without this word is from a time when that was not noted.
     #[serde(default = "unnoted")]
-    pub(crate) volatile: bool,
+    pub volatile: bool,
     /// Acknowledged writes were lost, and no flush has failed for that yet.
     #[serde(default)]
-    pub(crate) owes_loss: bool,
+    pub owes_loss: bool,
     /// Cache that served the origin since, as it follows "was served". This cache's contents of the origin must not be
     /// trusted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) served_since: Option<String>,
+    pub served_since: Option<String>,
 }
 
 const fn unnoted() -> bool {
@@ -113,27 +122,29 @@ impl VolumeState {
 }
 
 /// An origin as it is found: its absolute path and, if it is there, its mark.
-pub(crate) type Place = (PathBuf, Option<OriginMark>);
+pub type Place = (PathBuf, Option<OriginMark>);
 
 /// Dirty data of a cache, as recorded in the state directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct RememberedDirty {
+pub struct RememberedDirty {
     /// The cache's identity as text.
-    pub(crate) cache: String,
+    pub cache: String,
+    /// File of the record.
     pub(crate) file: PathBuf,
     /// The volume's name on that cache.
-    pub(crate) volume: String,
+    pub volume: String,
+    /// The volume's entry.
     pub(crate) entry: VolumeState,
 }
 
 impl RememberedDirty {
     /// Returns `true` if it is this origin's.
-    pub(crate) fn is_of(&self, path: &Path, mark: Option<&OriginMark>) -> bool {
+    pub fn is_of(&self, path: &Path, mark: Option<&OriginMark>) -> bool {
         self.entry.is_of(path, mark)
     }
 
     /// Removes the record: that cache's dirty data is discarded.
-    pub(crate) fn forget(&self) -> Result<(), EngineError> {
+    pub fn forget(&self) -> Result<(), EngineError> {
         let fail = |source| EngineError::io(format!("cannot write {}", self.file.display()), source);
         let mut state = read_state(&self.file)?;
         if let Some(entry) = state.volumes.get_mut(&self.volume) {
@@ -145,7 +156,7 @@ impl RememberedDirty {
 }
 
 /// All dirty data that the caches of a state directory have.
-pub(crate) fn remembered_dirty(dir: &Path) -> Result<Vec<RememberedDirty>, EngineError> {
+pub fn remembered_dirty(dir: &Path) -> Result<Vec<RememberedDirty>, EngineError> {
     let mut remembered = Vec::new();
     for (cache, file) in files(dir)? {
         for (volume, entry) in read_state(&file)?.volumes {
@@ -158,7 +169,7 @@ pub(crate) fn remembered_dirty(dir: &Path) -> Result<Vec<RememberedDirty>, Engin
 }
 
 /// The identity of the cache that last served one of these origins, if there was one.
-pub(crate) fn last_of(dir: &Path, origins: &[Place]) -> Result<Option<[u8; 16]>, EngineError> {
+pub fn last_of(dir: &Path, origins: &[Place]) -> Result<Option<[u8; 16]>, EngineError> {
     let mut newest = None;
     for (cache, file) in files(dir)? {
         let state = read_state(&file)?;
@@ -176,12 +187,7 @@ pub(crate) fn last_of(dir: &Path, origins: &[Place]) -> Result<Option<[u8; 16]>,
 
 /// Records that other caches' contents of these origins must not be trusted on their return, because the origins are
 /// written without them. `by`: the cache that serves them now, as it follows "was served".
-pub(crate) fn disown(
-    dir: &Path,
-    origins: &[Place],
-    except: Option<&[u8; 16]>,
-    by: &str,
-) -> Result<(), EngineError> {
+pub fn disown(dir: &Path, origins: &[Place], except: Option<&[u8; 16]>, by: &str) -> Result<(), EngineError> {
     let own = except.map(|uuid| hex(uuid));
     for (cache, file) in files(dir)? {
         if own.as_ref() == Some(&cache) {
@@ -207,7 +213,7 @@ pub(crate) fn disown(
 
 /// Returns `true` if the state directory has a record of this session of a cache, or a later one: then its record of
 /// dirty data is current.
-pub(crate) fn has_seen(dir: &Path, uuid: &[u8; 16], session: u64) -> Result<bool, EngineError> {
+pub fn has_seen(dir: &Path, uuid: &[u8; 16], session: u64) -> Result<bool, EngineError> {
     let wanted = hex(uuid);
     for (cache, file) in files(dir)? {
         if cache == wanted {
@@ -218,7 +224,7 @@ pub(crate) fn has_seen(dir: &Path, uuid: &[u8; 16], session: u64) -> Result<bool
 }
 
 /// Returns the caches of a state directory: identity as text, and file.
-pub(crate) fn files(dir: &Path) -> Result<Vec<(String, PathBuf)>, EngineError> {
+pub fn files(dir: &Path) -> Result<Vec<(String, PathBuf)>, EngineError> {
     let fail = |source| EngineError::io(format!("cannot read {}", dir.display()), source);
     let entries = match std::fs::read_dir(dir) {
         Ok(entries) => entries,
@@ -240,13 +246,17 @@ pub(crate) fn files(dir: &Path) -> Result<Vec<(String, PathBuf)>, EngineError> {
 }
 
 /// Returns the record of a cache; an empty one if it was never seen. Changes nothing.
-pub(crate) fn peek(dir: &Path, uuid: &[u8; 16]) -> Result<State, EngineError> {
+pub fn peek(dir: &Path, uuid: &[u8; 16]) -> Result<State, EngineError> {
     let wanted = hex(uuid);
     let found = files(dir)?.into_iter().find(|(cache, _)| *cache == wanted);
     found.map_or_else(|| Ok(State::default()), |(_, file)| read_state(&file))
 }
 
-pub(crate) fn read_state(path: &Path) -> Result<State, EngineError> {
+/// Reads the record of a cache.
+///
+/// # Errors
+/// When the file cannot be read, or is damaged.
+pub fn read_state(path: &Path) -> Result<State, EngineError> {
     let small = SmallFile::read(path, STATE_FILE_BYTES_MAX)
         .map_err(|source| EngineError::io(format!("cannot read {}", path.display()), source))?;
     parse(&small.bytes)
@@ -255,19 +265,22 @@ pub(crate) fn read_state(path: &Path) -> Result<State, EngineError> {
 
 /// The contents of the file.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct State {
-    pub(crate) version: u32,
+pub struct State {
+    /// Version of the file.
+    pub version: u32,
     /// The newest session on the cache.
-    pub(crate) session: u64,
+    pub session: u64,
     /// `true` if that session ended cleanly.
-    pub(crate) clean: bool,
-    pub(crate) volumes: BTreeMap<String, VolumeState>,
+    pub clean: bool,
+    /// Volumes by name.
+    pub volumes: BTreeMap<String, VolumeState>,
 }
 
 const VERSION: u32 = 1;
 
+/// The state of one cache.
 #[derive(Debug)]
-pub(crate) struct StateDir {
+pub struct StateDir {
     path: PathBuf,
     /// Folder for files that need not survive a crash of the machine, if not beside the state.
     run_dir: Option<PathBuf>,
@@ -288,7 +301,7 @@ impl StateDir {
     /// Opens the state of a cache; empty for one that was never seen. Creates the directory.
     ///
     /// `run_dir`: a folder in memory for what need not outlive the machine.
-    pub(crate) fn open(dir: &Path, run_dir: Option<&Path>, uuid: &[u8; 16]) -> Result<Self, EngineError> {
+    pub fn open(dir: &Path, run_dir: Option<&Path>, uuid: &[u8; 16]) -> Result<Self, EngineError> {
         create_dir(dir).map_err(|source| {
             EngineError::io(format!("cannot create the state directory {}", dir.display()), source)
         })?;
@@ -329,12 +342,12 @@ impl StateDir {
     }
 
     /// Returns the location of the cache's intent log.
-    pub(crate) fn intent_place(&self) -> Volatile {
+    pub fn intent_place(&self) -> Volatile {
         self.volatile("intent")
     }
 
     /// Returns the location of the cache's risk file.
-    pub(crate) fn risk_place(&self) -> Volatile {
+    pub fn risk_place(&self) -> Volatile {
         self.volatile("risk")
     }
 
@@ -346,7 +359,8 @@ impl StateDir {
         }
     }
 
-    pub(crate) fn snapshot(&self) -> State {
+    /// Returns a copy of the state.
+    pub fn snapshot(&self) -> State {
         self.lock().clone()
     }
 
@@ -359,7 +373,7 @@ impl StateDir {
     }
 
     /// Changes the state, durably. Blocks.
-    pub(crate) fn update(&self, change: impl FnOnce(&mut State)) -> Result<(), EngineError> {
+    pub fn update(&self, change: impl FnOnce(&mut State)) -> Result<(), EngineError> {
         self.change(&mut self.begin_change(), change)
     }
 
@@ -397,7 +411,7 @@ impl StateDir {
     }
 
     /// Records that the cache lacks some dirty data of every volume that may be dirty. Blocks.
-    pub(crate) fn doubt_dirty(&self) -> Result<(), EngineError> {
+    pub fn doubt_dirty(&self) -> Result<(), EngineError> {
         self.update(|state| {
             for entry in state.volumes.values_mut() {
                 entry.incomplete |= entry.dirty;
@@ -433,27 +447,28 @@ impl StateDir {
 
 /// Location of a file that need not outlive the machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Volatile {
-    pub(crate) path: PathBuf,
+pub struct Volatile {
+    /// Path of the origin.
+    pub path: PathBuf,
     /// Location used by an earlier daemon.
     other: Option<PathBuf>,
 }
 
 impl Volatile {
     /// Returns `true` if operations on the file may wait for an unresponsive device.
-    pub(crate) const fn may_hang(&self) -> bool {
+    pub const fn may_hang(&self) -> bool {
         self.other.is_none()
     }
 
     /// Returns the contents of the file at either location: `read` accepts only that of the previous session.
-    pub(crate) fn find<T>(&self, read: impl Fn(&Path) -> Option<T>) -> Option<T> {
+    pub fn find<T>(&self, read: impl Fn(&Path) -> Option<T>) -> Option<T> {
         read(&self.path).or_else(|| self.other.as_deref().and_then(read))
     }
 }
 
 /// Returns the folder of the control socket, if it is in memory and no other user can change its contents. A hung
 /// device blocks nothing there, and such files outlive a process only by the kernel's page cache.
-pub(crate) fn run_dir(config: &zc_config::Config) -> Option<PathBuf> {
+pub fn run_dir(config: &zc_config::Config) -> Option<PathBuf> {
     const IN_MEMORY: [i64; 2] = [0x0102_1994, 0x8584_58f6];
     let dir = config.control.socket.parent()?;
     let kind = rustix::fs::statfs(dir).ok()?.f_type;
@@ -472,7 +487,7 @@ fn absolute(path: &Path) -> PathBuf {
 }
 
 /// Place of the origin of a volume: an absolute path, the name of a volume of a store, or the URI of an export.
-pub(crate) fn place_of(volume: &zc_config::VolumeConfig) -> PathBuf {
+pub fn place_of(volume: &zc_config::VolumeConfig) -> PathBuf {
     if volume.is_raw() { absolute(&volume.origin) } else { volume.origin.clone() }
 }
 

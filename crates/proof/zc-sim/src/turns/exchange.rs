@@ -1,8 +1,9 @@
 //! Exchanges of the manager in a process that survives them: `zcctl cache reattach`, `replace` and `resize`.
 //!
-//! Job: drive an exchange as `zc-engine` does (`shard/pause`, `control/reattach`, `control/replace`). Requests are
-//! held back until nothing refers to the old manager. Then the code of a start begins a session on the same device,
-//! or on a newly emptied one, and the next manager gets the held requests in order. The process may end at any step.
+//! Job: drive an exchange as the daemon does (`shard/pause` of zc-engine, `control/reattach` and `control/replace` of
+//! zc-daemon). Requests are held back until nothing refers to the old manager. Then the code of a start begins a session
+//! on the same device, or on a newly emptied one, and the next manager gets the held requests in order. The process may
+//! end at any step.
 //! For the judges, a reattached device is a kill whose clients live on. An emptied device excuses nothing: the
 //! origins hold all acknowledged data.
 //!

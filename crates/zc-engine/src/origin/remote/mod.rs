@@ -38,7 +38,7 @@ use crate::origin::requests::{gathered, objection, zero_beyond};
 ///
 /// # Errors
 /// One cannot be read or is of no use, or the server has no name that a certificate can bear.
-pub(crate) fn check_tls(uri: &NbdUri, tls: &OriginTls) -> Result<(), EngineError> {
+pub fn check_tls(uri: &NbdUri, tls: &OriginTls) -> Result<(), EngineError> {
     tls::TlsSettings::load(uri, tls).map(drop)
 }
 
@@ -47,7 +47,7 @@ const NO_INODE: u64 = 1 << 63;
 
 /// An export in use.
 #[derive(Debug)]
-pub(crate) struct RemoteVolume {
+pub struct RemoteVolume {
     open: Arc<OpenRemote>,
     len_bytes: u64,
     is_writable: bool,

@@ -12,10 +12,10 @@
 
 pub(crate) mod asked;
 pub(crate) mod conn;
-pub(crate) mod nbd;
+pub mod nbd;
 pub(crate) mod requests;
 pub(crate) mod status;
-pub(crate) mod ublk;
+pub mod ublk;
 
 use std::io;
 use std::os::fd::OwnedFd;

@@ -20,14 +20,17 @@ use crate::shard::base::Base;
 use crate::shard::pending::{Pending, RingId, Tag};
 use crate::shard::volumes::Volumes;
 
+/// A device to be served.
 #[derive(Debug)]
-pub(crate) struct NewDevice {
-    pub(crate) server: Server,
-    pub(crate) volume: VolumeId,
+pub struct NewDevice {
+    /// The kernel's device.
+    pub server: Server,
+    /// Volume that it serves.
+    pub volume: VolumeId,
     /// Receives success, or the reason of a failure.
-    pub(crate) answer: mpsc::Sender<Result<(), String>>,
+    pub answer: mpsc::Sender<Result<(), String>>,
     /// Dropped when the device is released.
-    pub(crate) gone: mpsc::Sender<()>,
+    pub gone: mpsc::Sender<()>,
 }
 
 #[derive(Debug)]

@@ -9,7 +9,7 @@
 mod exec;
 mod obey;
 #[cfg(test)]
-pub(crate) mod swap_tests;
+mod swap_tests;
 mod threads;
 mod turn;
 mod warming;
@@ -51,34 +51,59 @@ use crate::state::state_dir::StateDir;
 use crate::state::state_thread::StateThread;
 
 /// Everything a shard starts with; made by `session/open` on another thread.
-pub(crate) struct ShardParts {
-    pub(crate) manager: CacheManager,
-    pub(crate) device: Device,
-    pub(crate) volumes: Vec<(VolumeId, Volume)>,
-    pub(crate) exports: Vec<Export>,
-    pub(crate) listeners: Vec<Listener>,
-    pub(crate) intent: IntentLog,
-    pub(crate) risk: RiskFile,
-    pub(crate) state: Arc<StateDir>,
-    pub(crate) reduce_threads: u32,
-    pub(crate) reduce_cpus: Vec<usize>,
-    pub(crate) shard_cpus: Vec<usize>,
+pub struct ShardParts {
+    /// Cache manager, which has replayed its records.
+    pub manager: CacheManager,
+    /// The cache device.
+    pub device: Device,
+    /// Volumes that are served.
+    pub volumes: Vec<(VolumeId, Volume)>,
+    /// Exports of NBD.
+    pub exports: Vec<Export>,
+    /// Sockets of NBD.
+    pub listeners: Vec<Listener>,
+    /// The intent log.
+    pub intent: IntentLog,
+    /// The file of volumes with volatile writes.
+    pub risk: RiskFile,
+    /// The state directory.
+    pub state: Arc<StateDir>,
+    /// Number of reduce workers.
+    pub reduce_threads: u32,
+    /// Processors of the workers; any if empty.
+    pub reduce_cpus: Vec<usize>,
+    /// Processors of the I/O threads; any if empty.
+    pub shard_cpus: Vec<usize>,
     /// Longest polling for completions before sleeping; 0 = none.
-    pub(crate) poll_max_us: u32,
+    pub poll_max_us: u32,
     /// Threads with a ring, one at least.
-    pub(crate) io_threads: usize,
-    pub(crate) ring_ops: usize,
-    pub(crate) limits: FrontLimits,
-    pub(crate) registry: Arc<Registry>,
-    pub(crate) mailbox: Arc<Mailbox>,
-    pub(crate) event: EventFd,
-    pub(crate) clock: Clock,
-    pub(crate) restart_bytes_read: u64,
+    pub io_threads: usize,
+    /// Places of each ring.
+    pub ring_ops: usize,
+    /// Bounds of the front end.
+    pub limits: FrontLimits,
+    /// Tables of connections and volumes.
+    pub registry: Arc<Registry>,
+    /// Queue of commands.
+    pub mailbox: Arc<Mailbox>,
+    /// Wakes the first thread.
+    pub event: EventFd,
+    /// The clock of the daemon.
+    pub clock: Clock,
+    /// Bytes that the start has read from the cache device.
+    pub restart_bytes_read: u64,
     /// Reason for the placeholder of the cache device.
-    pub(crate) cache_missing: Option<String>,
+    pub cache_missing: Option<String>,
 }
 
-pub(crate) struct Shard {
+impl std::fmt::Debug for ShardParts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ShardParts")
+    }
+}
+
+/// A running shard.
+pub struct Shard {
     base: Base,
     manager: CacheManager,
     device: CacheDevice,
@@ -112,12 +137,18 @@ pub(crate) struct Shard {
     last_event_ms: u64,
 }
 
+impl std::fmt::Debug for Shard {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Shard")
+    }
+}
+
 impl Shard {
     /// Makes the shard.
     ///
     /// # Errors
     /// When the kernel gives no thread, or no descriptor to wake one.
-    pub(crate) fn new(parts: ShardParts, closer: Closer) -> Result<Self, EngineError> {
+    pub fn new(parts: ShardParts, closer: Closer) -> Result<Self, EngineError> {
         let io = Io::new(parts.io_threads, parts.ring_ops);
         let mut events = vec![parts.event.clone()];
         for _ in 1..parts.io_threads {
@@ -161,7 +192,7 @@ impl Shard {
     }
 
     /// Puts settings of the front end in force.
-    pub(crate) fn apply_front(&mut self, front: FrontSettings) {
+    pub fn apply_front(&mut self, front: FrontSettings) {
         if self.base.stopping.is_running() {
             let now_ns = self.base.clock.now_ns();
             for (id, limits) in &front.volumes {
@@ -173,7 +204,7 @@ impl Shard {
     }
 
     /// Serves a connection that is there already, and ends with it.
-    pub(crate) fn serve_only(&mut self, socket: OwnedFd) {
+    pub fn serve_only(&mut self, socket: OwnedFd) {
         if !self.clients.serve_only(&mut self.base, &mut self.volumes, socket) {
             self.begin_stop();
         }

@@ -53,7 +53,7 @@ impl Shard {
     ///
     /// # Errors
     /// When a ring fails, or the end cannot be recorded.
-    pub(crate) fn run(mut self) -> Result<bool, EngineError> {
+    pub fn run(mut self) -> Result<bool, EngineError> {
         self.begin();
         let mut rings = self.base.io.rings();
         let own = rings.next().unwrap_or(RingId::FIRST);

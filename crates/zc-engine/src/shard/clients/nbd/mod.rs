@@ -48,8 +48,10 @@ use crate::shard::volumes::Volumes;
 
 /// Selection of connections to close.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Which {
+pub enum Which {
+    /// The one with this number.
     Id(u64),
+    /// Connections from these addresses.
     Range(AddressRange),
     /// Connections of this user on Unix sockets.
     User(u32),

@@ -1,0 +1,185 @@
+//! Volumes that a start cannot serve.
+//!
+//! Job: remove such volumes from the served configuration, and record the reason, for log and status.
+//!
+//! # Soundness
+//! For the cache, such a volume is missing in the configuration. Its dirty data stays in place, and its clean contents
+//! are distrusted when it returns, because its origin may have been written in the meantime.
+//!
+//! A missing device is waited for first: early in a boot the kernel and udev are still detecting devices.
+//!
+//! Invariants: an origin that is in use is not absent; the start waits for it. A volume with an operator's decision on
+//! its dirty data is never left out, because the decision needs its origin. If no volume can be served, the start is
+//! refused. No new cache is made in place of one that has dirty data of a volume that is left out.
+//!
+//! It does not check for the origin again (`returning` does).
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use zc_config::{Config, VolumeConfig};
+
+use crate::program::StartOptions;
+use crate::session::cache_device::Debt;
+use crate::session::distinct::check_distinct;
+use crate::session::looks::{self, Found};
+use crate::session::pair;
+use crate::session::patience;
+use zc_engine::error::EngineError;
+use zc_engine::error::refusal::Refusal;
+use zc_engine::origin::stores::Stores;
+use zc_engine::state::state_dir;
+
+/// A volume that is not served.
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+pub(crate) struct Absent {
+    pub(crate) name: String,
+    /// Reason why it is not served.
+    pub(crate) why: String,
+    #[serde(skip)]
+    pub(crate) volume: VolumeConfig,
+}
+
+impl Absent {
+    fn new(volume: &VolumeConfig, why: &EngineError) -> Self {
+        Self { name: volume.name.clone(), why: why.to_string(), volume: volume.clone() }
+    }
+}
+
+/// Folder of device nodes. Files missing elsewhere do not appear by themselves.
+const DEVICES: &str = "/dev";
+
+/// Waits until the devices of all origins and stores are there, or for [`zc_config::CacheConfig::wait_max_ms`]. Blocks.
+pub(crate) fn wait_for_devices(config: &Config) {
+    let raw = config.volumes.iter().filter(|volume| volume.is_raw()).map(|volume| &volume.origin);
+    let places = raw.chain(config.stores.iter().map(|store| &store.path));
+    let mut missing: Vec<&Path> =
+        places.map(PathBuf::as_path).filter(|path| is_missing_device(path)).collect();
+    let mut waits = patience::pauses(config.cache.wait_max_ms);
+    if let Some(first) = missing.first().filter(|_| waits > 0) {
+        tracing::warn!(
+            "{} is missing ({} such devices); waiting up to {} ms",
+            first.display(),
+            missing.len(),
+            config.cache.wait_max_ms
+        );
+    }
+    while !missing.is_empty() && waits > 0 {
+        patience::pause();
+        waits -= 1;
+        missing.retain(|path| is_missing_device(path));
+    }
+}
+
+fn is_missing_device(path: &Path) -> bool {
+    path.starts_with(DEVICES) && path.try_exists().is_ok_and(|is_there| !is_there)
+}
+
+/// Returns the dirty data of such volumes in caches, as far as their paths and names show.
+pub(crate) fn debts(config: &Config, absent: &[Absent]) -> Result<Vec<Debt>, EngineError> {
+    let mut debts = Vec::new();
+    for remembered in state_dir::remembered_dirty(&config.cache.state_dir)? {
+        // Its path may have changed, and has no identity to compare. Then its name decides.
+        let is_owner = |absent: &&Absent| {
+            remembered.volume == absent.name || remembered.is_of(&state_dir::place_of(&absent.volume), None)
+        };
+        let owners = absent.iter().filter(is_owner).map(|volume| volume.name.clone());
+        debts.extend(owners.map(|volume| Debt {
+            volume,
+            cache: remembered.cache.clone(),
+            known_as: remembered.volume.clone(),
+        }));
+    }
+    Ok(debts)
+}
+
+/// Volumes whose origins cannot be opened, and why.
+fn missing<'a>(
+    config: &'a Config,
+    options: &StartOptions,
+    stores: &Arc<Stores>,
+) -> Result<Vec<(&'a VolumeConfig, EngineError)>, EngineError> {
+    let mut absent = Vec::new();
+    for (volume, look) in config.volumes.iter().zip(looks::at_all(config.volumes.iter(), stores)) {
+        match look {
+            Err(error) if !error.is_in_use() => absent.push((volume, error)),
+            Ok(Found::Nothing) if !options.is_cold(&volume.name) && was_served(config, volume)? => {
+                absent.push((volume, pair::origin_gone(&volume.name, &volume.origin)));
+            }
+            Ok(_) | Err(_) => {}
+        }
+    }
+    Ok(absent)
+}
+
+/// The configuration without the volumes whose origins cannot be opened, and those volumes.
+pub(crate) fn leave_out(
+    config: &Config,
+    options: &StartOptions,
+    stores: &Arc<Stores>,
+) -> Result<(Config, Vec<Absent>), EngineError> {
+    let absent = missing(config, options, stores)?;
+    // Two names for one file are a mistake, even if the others are missing. Of an unresponsive path only the name can
+    // be compared.
+    let asked = |volume: &VolumeConfig| {
+        !absent.iter().any(|(absent, error)| absent.name == volume.name && error.is_silence())
+    };
+    let volumes = config.volumes.iter().filter(|volume| asked(volume)).cloned().collect();
+    check_distinct(&Config { volumes, ..config.clone() })?;
+    without(config, options, absent)
+}
+
+/// Returns `true` if a cache of this state directory has served that origin.
+fn was_served(config: &Config, volume: &VolumeConfig) -> Result<bool, EngineError> {
+    let place = (state_dir::place_of(volume), None);
+    Ok(state_dir::last_of(&config.cache.state_dir, &[place])?.is_some())
+}
+
+/// The configuration without these volumes, which cannot be served for the reasons given, and those volumes.
+pub(crate) fn leave_out_unservable(
+    config: &Config,
+    options: &StartOptions,
+    unservable: &[(String, String)],
+) -> Result<(Config, Vec<Absent>), EngineError> {
+    let why = |volume: &VolumeConfig| {
+        unservable.iter().find(|(name, _)| *name == volume.name).map(|(_, why)| why.clone())
+    };
+    let absent = config
+        .volumes
+        .iter()
+        .filter_map(|volume| Some((volume, EngineError::refused(Refusal::Volume(why(volume)?)))));
+    without(config, options, absent.collect())
+}
+
+/// The configuration without volumes that cannot be served, and those volumes. Refused if that is no way out.
+fn without(
+    config: &Config,
+    options: &StartOptions,
+    mut absent: Vec<(&VolumeConfig, EngineError)>,
+) -> Result<(Config, Vec<Absent>), EngineError> {
+    let is_answered_for = |volume: &VolumeConfig| {
+        [&options.trust_dirty, &options.drop_dirty].iter().any(|names| names.contains(&volume.name))
+    };
+    if let Some(at) = absent.iter().position(|(volume, _)| is_answered_for(volume)) {
+        let (volume, error) = absent.swap_remove(at);
+        let (volume, error) = (volume.name.clone(), Box::new(error));
+        return Err(EngineError::refused(Refusal::AnswerForAbsent { volume, error }));
+    }
+    if absent.len() == config.volumes.len() {
+        let whys: Vec<String> = absent.iter().map(|(_, error)| error.to_string()).collect();
+        return Err(match <[_; 1]>::try_from(absent) {
+            Ok([(_, error)]) => error,
+            Err(_) => EngineError::refused(Refusal::NoVolume(whys)),
+        });
+    }
+    let absent: Vec<Absent> = absent.iter().map(|(volume, error)| Absent::new(volume, error)).collect();
+    for Absent { name, why, .. } in &absent {
+        tracing::error!(
+            "volume \"{name}\" is not served: {why}. The other volumes are, and its dirty data, if any, is kept. \
+             The daemon keeps retrying"
+        );
+    }
+    let is_served = |volume: &&VolumeConfig| !absent.iter().any(|absent| absent.name == volume.name);
+    let volumes = config.volumes.iter().filter(is_served).cloned().collect();
+    Ok((Config { volumes, ..config.clone() }, absent))
+}
