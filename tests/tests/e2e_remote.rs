@@ -625,6 +625,125 @@ fn another_zcached_is_an_origin() {
     far.origin_is("disk", &expected);
 }
 
+/// Offset, length and type of each line of `nbdinfo --map`.
+fn map(world: &World, context: &str) -> Vec<(u64, u64, u64)> {
+    let output = run_ok(bounded("nbdinfo").arg(format!("--map={context}")).arg(world.uri("disk"))).stdout;
+    let text = String::from_utf8(output).expect("nbdinfo writes text");
+    let number = |word: Option<&str>| word.and_then(|word| word.parse().ok()).expect("a number");
+    text.lines()
+        .map(|line| {
+            let mut words = line.split_whitespace();
+            (number(words.next()), number(words.next()), number(words.next()))
+        })
+        .collect()
+}
+
+#[test]
+fn holes_of_the_export_are_reported_and_cross_no_network() {
+    let dir = zc_tests::temp_dir();
+    let (file, socket) = (dir.path().join("file"), dir.path().join("server.sock"));
+    let mut server = Server::nbdkit(Place::Unix(socket), &file, &[]);
+    let data = DataGen::new(21, 8192).block(BlockKind::Incompressible, 1);
+    let written = std::fs::OpenOptions::new().write(true).open(&file).and_then(|file| {
+        use std::os::unix::fs::FileExt as _;
+        file.write_all_at(&data, 4 * MIB)
+    });
+    written.expect("cannot fill the file");
+    let mut expected = vec![0; VOLUME_BYTES];
+    expected[4 << 20..][..data.len()].copy_from_slice(&data);
+    server.start();
+    // Every read goes to the server.
+    let world = world(&server, "mode = \"pass-through\"\n");
+    let daemon = world.start();
+    let holes = [(0, 4 * MIB, 3), (4 * MIB, 8192, 0), (4 * MIB + 8192, 12 * MIB - 8192, 3)];
+    assert_eq!(map(&world, "base:allocation"), holes);
+    let mut client = world.connect("disk");
+    for _ in 0..2 {
+        same(&client.read(0, VOLUME_BYTES).expect("read"), &expected, "holes and data");
+    }
+    let status = world.status();
+    assert!(remote(&status)["hole_bytes"].as_u64() >= Some(16 * MIB - 8192), "{status}");
+    // A written hole is none, and a zeroed one is one again.
+    client.write(8 * MIB, &data).expect("write");
+    same(&client.read(8 * MIB, data.len()).expect("read"), &data, "what was written into the hole");
+    assert_eq!(
+        map(&world, "base:allocation")[2..],
+        [(4 * MIB + 8192, 4 * MIB - 8192, 3), (8 * MIB, 8192, 0), (8 * MIB + 8192, 8 * MIB - 8192, 3)]
+    );
+    client.write_zeroes(8 * MIB, 8192).expect("zeros");
+    assert_eq!(map(&world, "base:allocation"), holes);
+    // While the server is away nothing is known, and no client waits.
+    server.kill();
+    until_connected(&world, false);
+    assert_eq!(map(&world, "base:allocation"), [(0, 16 * MIB, 0)]);
+    server.start();
+    until_connected(&world, true);
+    same(&client.read(0, VOLUME_BYTES).expect("read"), &expected, "after a reconnect");
+    drop(client);
+    assert!(daemon.terminate().success());
+}
+
+#[test]
+fn zeroing_works_where_the_server_does_it_slowly() {
+    for mode in ["slow", "ignore", "none"] {
+        let dir = zc_tests::temp_dir();
+        let (file, socket) = (dir.path().join("file"), dir.path().join("server.sock"));
+        let mut server = Server::nbdkit(Place::Unix(socket), &file, &["--filter=nozero"]);
+        let zeromode = if mode == "ignore" { "emulate" } else { "notrim" };
+        server.arguments.extend([format!("zeromode={zeromode}"), format!("fastzeromode={mode}")]);
+        server.start();
+        let world = world(&server, "mode = \"write-through\"\n");
+        let daemon = world.start();
+        let mut client = world.connect("disk");
+        client.write(0, &vec![7; 1 << 20]).expect("write");
+        for at in [0, 512 << 10] {
+            client.write_zeroes(at, 256 << 10).expect("zeros");
+        }
+        client.flush().expect("flush");
+        let read = client.read(0, 1 << 20).expect("read");
+        let is_right = |(at, byte): (usize, &u8)| *byte == if at / (256 << 10) % 2 == 0 { 0 } else { 7 };
+        assert!(read.iter().enumerate().all(is_right), "{mode}");
+        same(&read_file(&file)[..1 << 20], &read, mode);
+        drop(client);
+        assert!(daemon.terminate().success());
+    }
+}
+
+#[test]
+fn residency_and_holes_pass_through_a_zcached() {
+    let far = World::new(64, VOLUME_MIB);
+    let far_daemon = far.start();
+    let mut near = World::new(64, VOLUME_MIB);
+    near.volumes[0].2 = format!("origin = \"{}\"\nmode = \"pass-through\"\n", far.uri("disk"));
+    let near_daemon = near.start();
+    let residency = "x-zcached:residency";
+    assert_eq!(map(&near, "base:allocation"), [(0, 16 * MIB, 3)]);
+    let mut client = near.connect("disk");
+    let data = DataGen::new(22, 8192).block(BlockKind::Incompressible, 1);
+    client.write(MIB + 65_536, &data).expect("write");
+    far.inserted();
+    // The near one has read pieces of the export, to recognise it by them.
+    let there = map(&far, residency);
+    let is_cached =
+        |(at, len, kind): &(u64, u64, u64)| (*at..*at + *len).contains(&(MIB + 65_536)) && *kind == 1;
+    assert!(there.iter().any(is_cached) && there.iter().any(|(.., kind)| *kind == 0), "{there:?}");
+    let behind: Vec<_> = there.into_iter().map(|(at, len, kind)| (at, len, kind * 2)).collect();
+    assert_eq!(map(&near, residency), behind);
+    assert_eq!(map(&near, "base:allocation")[1], (MIB + 65_536, 8192, 0));
+    drop(client);
+    assert!(near_daemon.terminate().success());
+    // What the near one has is the near one's.
+    near.volumes[0].2 = format!("origin = \"{}\"\n", far.uri("disk"));
+    let near_daemon = near.start();
+    let mut client = near.connect("disk");
+    same(&client.read(MIB + 65_536, data.len()).expect("read"), &data, "through both");
+    near.inserted();
+    assert!(map(&near, residency).iter().any(is_cached), "it is the near one's now");
+    drop(client);
+    assert!(near_daemon.terminate().success());
+    assert!(far_daemon.terminate().success());
+}
+
 #[test]
 fn a_volume_comes_and_goes_while_others_are_served() {
     let dir = zc_tests::temp_dir();

@@ -191,6 +191,12 @@ pub mod chunk {
 
 /// The metadata context that every server with block status has.
 pub const BASE_ALLOCATION: &str = "base:allocation";
+/// The metadata context of zcached's exports that tells cached content from content of the origin alone.
+pub const RESIDENCY: &str = "x-zcached:residency";
+/// [`RESIDENCY`]: the cache of the server has the range.
+pub const STATE_CACHED: u32 = 1 << 0;
+/// [`RESIDENCY`]: the range comes from the cache of a server behind the server.
+pub const STATE_CACHED_BEHIND: u32 = 1 << 1;
 /// `base:allocation`: the range is not allocated.
 pub const STATE_HOLE: u32 = 1 << 0;
 /// `base:allocation`: the range reads as zeroes.

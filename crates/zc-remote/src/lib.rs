@@ -18,6 +18,7 @@
 #![doc = include_str!("../CONSISTENCY.md")]
 #![forbid(unsafe_code)]
 
+mod holes;
 pub mod limits;
 mod link;
 mod owed;
@@ -27,7 +28,7 @@ mod request;
 mod samples;
 
 pub use remote::{Effect, Remote, Settings, Snapshot};
-pub use request::{ConnId, Failure, Request, RequestId};
+pub use request::{ConnId, Failure, Request, RequestId, Run, Status};
 
 /// Receiver of read data.
 pub trait Sink {

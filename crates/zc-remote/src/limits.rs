@@ -34,5 +34,21 @@ pub const PAUSE_MIN_MS: u64 = 100;
 pub const PAUSE_MAX_MS: u64 = 5_000;
 /// Longest piece of a trim or zeroing, in bytes: below 32 bits, as plain headers need.
 pub const CHANGE_BYTES_MAX: u64 = 1 << 30;
+/// Longest piece of a zeroing that the server carries out by writing, so that it answers before it counts as silent.
+pub const SLOW_ZERO_BYTES_MAX: u64 = 32 << 20;
+/// Longest range of a block status, in bytes: below 32 bits, as plain headers need.
+pub const STATUS_BYTES_MAX: u64 = 1 << 30;
+/// Runs of a block status that are kept. The rest of the range stays unknown.
+pub const STATUS_RUNS_MAX: usize = 4096;
+/// Piece of the export whose holes are requested with the first read in it.
+pub const REGION_BYTES: u64 = 256 << 20;
+/// Pieces whose holes are requested. Holes of the rest of a large export stay unknown.
+pub const REGIONS_MAX: usize = 1 << 16;
+/// Shortest hole that is kept, in bytes.
+pub const HOLE_BYTES_MIN: u64 = 4096;
+/// Shortest hole inside a read that divides it into two requests.
+pub const HOLE_CUT_BYTES: u64 = 64 << 10;
+/// Holes that are kept.
+pub const HOLES_MAX: usize = 1 << 14;
 /// Largest minimum block that is accepted: the sector, which is the unit of requests.
 pub const MIN_BLOCK_BYTES_MAX: u32 = zc_core::SECTOR_BYTES;

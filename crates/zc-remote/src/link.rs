@@ -8,16 +8,24 @@
 
 use bytes::Bytes;
 use zc_core::{Map, u64_from_usize, usize_from_u64};
+use zc_nbd::ErrorCode;
 use zc_nbd::Need;
 use zc_nbd::client::{
     ClientConfig, ClientError, ClientEvent, ClientSession, ClientTls, RemoteError, RemoteExport, RequestError,
 };
-use zc_nbd::proto::{command_flag, tx_flag};
+use zc_nbd::proto::{
+    BASE_ALLOCATION, RESIDENCY, STATE_CACHED, STATE_CACHED_BEHIND, STATE_HOLE, STATE_ZERO, command_flag,
+    tx_flag,
+};
+use zc_nbd::wire::StatusExtent;
 
-use crate::limits::{CHANGE_BYTES_MAX, CONNECTIONS_MAX, IN_FLIGHT_BYTES_MAX, IN_FLIGHT_MAX};
+use crate::limits::{
+    CHANGE_BYTES_MAX, CONNECTIONS_MAX, IN_FLIGHT_BYTES_MAX, IN_FLIGHT_MAX, SLOW_ZERO_BYTES_MAX,
+    STATUS_RUNS_MAX,
+};
 use crate::owed::{Change, Stamp};
 use crate::samples::Sample;
-use crate::{ConnId, RequestId, Sink};
+use crate::{ConnId, RequestId, Run, Sink, Status};
 
 /// Zeros that are written where the server has no request for them.
 static ZEROS: [u8; 1 << 20] = [0; 1 << 20];
@@ -37,6 +45,10 @@ pub(crate) enum Role {
     Sample,
     /// A piece of content that is read once, to be compared later.
     Survey,
+    /// A block status for the engine.
+    Status { request: RequestId },
+    /// A block status of this component's own, for reads of holes.
+    Holes,
     /// An owed change that is written again.
     Replay,
     /// A read whose answer shows that the server of this connection lives still, when another connection was made.
@@ -53,6 +65,12 @@ pub(crate) struct Part {
     pub(crate) sample: Option<Sample>,
     /// Its answer says that it is durable.
     pub(crate) is_durable: bool,
+    /// States that a block status has returned so far.
+    pub(crate) status: Status,
+    /// The range was changed after the block status was sent, or while it was.
+    pub(crate) is_stale: bool,
+    /// A zeroing that the server is to refuse rather than to write. `no_hole` and `fua` of the zeroing.
+    fast_zero: Option<(bool, bool)>,
     payload_bytes: u64,
     is_sampled_read: bool,
     /// Its request has been answered otherwise.
@@ -80,6 +98,10 @@ pub(crate) struct Link {
     abandoned: usize,
     /// Reads in flight that yield a sample.
     sampled: usize,
+    /// Block statuses in flight.
+    statuses: usize,
+    /// The server has refused fast zeroing: where holes are allowed, and where they are not.
+    zeroes_slowly: [bool; 2],
     /// The export, also after the end of the connection was announced.
     export: Option<RemoteExport>,
     /// The server sent something last, or had nothing to answer.
@@ -96,6 +118,7 @@ impl Link {
             export: export.to_owned(),
             tls,
             in_flight: IN_FLIGHT_MAX + CONNECTIONS_MAX,
+            contexts: vec![BASE_ALLOCATION.to_owned(), RESIDENCY.to_owned()],
             ..ClientConfig::default()
         };
         Self {
@@ -106,6 +129,8 @@ impl Link {
             payload_bytes: 0,
             abandoned: 0,
             sampled: 0,
+            statuses: 0,
+            zeroes_slowly: [false; 2],
             export: None,
             heard_ms: 0,
             filling: None,
@@ -130,7 +155,10 @@ impl Link {
     /// Longest piece of a change that goes out as one request.
     pub(crate) fn piece_max(&self, change: &Change) -> u64 {
         match change {
-            Change::Zero { .. } if self.offers(tx_flag::SEND_WRITE_ZEROES) => CHANGE_BYTES_MAX,
+            Change::Zero { no_hole } if self.offers(tx_flag::SEND_WRITE_ZEROES) => {
+                let is_slow = self.zeroes_slowly[usize::from(*no_hole)];
+                if is_slow { SLOW_ZERO_BYTES_MAX } else { CHANGE_BYTES_MAX }
+            }
             Change::Zero { .. } => self.payload_max().min(u64_from_usize(ZEROS.len())),
             Change::Trim => CHANGE_BYTES_MAX,
             Change::Data(_) => self.payload_max(),
@@ -163,7 +191,10 @@ impl Link {
     /// Returns `true` if an abandoned change or read of the range has no answer.
     pub(crate) fn is_in_doubt(&self, start: u64, end: u64) -> bool {
         self.abandoned > 0
-            && self.parts.values().any(|part| part.is_abandoned && part.start < end && part.end > start)
+            && self
+                .parts
+                .values()
+                .any(|part| part.is_abandoned && !part.is_status() && part.start < end && part.end > start)
     }
 
     /// Returns `true` if a change of the range has no answer.
@@ -183,6 +214,31 @@ impl Link {
                 part.sample = None;
             }
         }
+    }
+
+    /// Marks the block statuses in flight whose range is changed: they may describe it before or after the change.
+    pub(crate) fn outdate_statuses(&mut self, start: u64, end: u64) {
+        if self.statuses == 0 {
+            return;
+        }
+        for part in self.parts.values_mut() {
+            part.is_stale |= part.is_status() && part.start < end && part.end > start;
+        }
+    }
+
+    /// Returns `true` if the server reports allocation or residency.
+    pub(crate) fn has_status(&self) -> bool {
+        !self.session.contexts().is_empty()
+    }
+
+    /// Returns `true` if the server reports allocation.
+    pub(crate) fn has_allocation(&self) -> bool {
+        self.session.contexts().iter().any(|(_, name)| name == BASE_ALLOCATION)
+    }
+
+    /// Returns `true` if the server has refused fast zeroing that may leave holes.
+    pub(crate) const fn zeroes_slowly(&self) -> bool {
+        self.zeroes_slowly[0]
     }
 
     /// The requests of the engine have been answered otherwise.
@@ -245,11 +301,14 @@ impl Link {
         let flags = if fua { command_flag::FUA } else { 0 };
         let len = end - start;
         let writes_zeros = matches!(change, Change::Zero { .. }) && !self.offers(tx_flag::SEND_WRITE_ZEROES);
+        let mut fast_zero = None;
         let (cookie, payload) = match change {
             Change::Trim => (self.session.trim(start, len, flags, &mut self.tail)?, None),
             Change::Zero { no_hole } if !writes_zeros => {
-                let flags = if *no_hole { flags | command_flag::NO_HOLE } else { flags };
-                (self.session.write_zeroes(start, len, flags, &mut self.tail)?, None)
+                let is_fast =
+                    self.offers(tx_flag::SEND_FAST_ZERO) && !self.zeroes_slowly[usize::from(*no_hole)];
+                fast_zero = is_fast.then_some((*no_hole, fua));
+                (self.zero(start, len, (*no_hole, fua), is_fast)?, None)
             }
             Change::Zero { .. } | Change::Data(_) => {
                 let length = u32::try_from(len).map_err(|_| RequestError::TooLong)?;
@@ -266,7 +325,41 @@ impl Link {
             self.output.push(payload);
         }
         let part = Part::new(role, start, end, sample, payload_bytes);
-        self.enter(cookie, Part { is_durable: fua, ..part });
+        self.enter(cookie, Part { is_durable: fua, fast_zero, ..part });
+        Ok(())
+    }
+
+    fn zero(
+        &mut self,
+        start: u64,
+        len: u64,
+        (no_hole, fua): (bool, bool),
+        is_fast: bool,
+    ) -> Result<u64, RequestError> {
+        let mut flags = if fua { command_flag::FUA } else { 0 };
+        flags |= if no_hole { command_flag::NO_HOLE } else { 0 };
+        flags |= if is_fast { command_flag::FAST_ZERO } else { 0 };
+        self.session.write_zeroes(start, len, flags, &mut self.tail)
+    }
+
+    /// Sends a zeroing that the server has refused to do fast as one that may take its time. If the connection is ending,
+    /// it counts as not answered, and begins again on the next one.
+    fn zero_slowly(&mut self, part: Part, (no_hole, fua): (bool, bool)) {
+        self.zeroes_slowly[usize::from(no_hole)] = true;
+        if let Ok(cookie) = self.zero(part.start, part.end - part.start, (no_hole, fua), false) {
+            self.enter(cookie, Part { fast_zero: None, ..part });
+        }
+    }
+
+    /// Requests the states of a range. `is_changing`: a change of the range has no answer.
+    pub(crate) fn status(
+        &mut self,
+        role: Role,
+        (start, end): (u64, u64),
+        is_changing: bool,
+    ) -> Result<(), RequestError> {
+        let cookie = self.session.block_status(start, end - start, 0, &mut self.tail)?;
+        self.enter(cookie, Part { is_stale: is_changing, ..Part::new(role, start, end, None, 0) });
         Ok(())
     }
 
@@ -279,6 +372,7 @@ impl Link {
     fn enter(&mut self, cookie: u64, part: Part) {
         self.payload_bytes += part.payload_bytes;
         self.sampled += usize::from(part.is_sampled_read);
+        self.statuses += usize::from(part.is_status());
         self.parts.insert(cookie, part);
     }
 
@@ -288,6 +382,7 @@ impl Link {
         self.payload_bytes -= part.payload_bytes;
         self.abandoned -= usize::from(part.is_abandoned);
         self.sampled -= usize::from(part.is_sampled_read);
+        self.statuses -= usize::from(part.is_status());
         Some(part)
     }
 
@@ -322,12 +417,35 @@ impl Link {
                     self.deliver(cookie, offset, length, None, sink);
                 }
                 Some(ClientEvent::Done { cookie, result }) => {
-                    if let Some(part) = self.leave(cookie) {
-                        return Ok(Some(LinkEvent::Done(part, result)));
+                    let Some(part) = self.leave(cookie) else { continue };
+                    let is_slow = matches!(&result, Err(error) if error.code == ErrorCode::NotSup);
+                    match part.fast_zero.filter(|_| is_slow && !part.is_abandoned) {
+                        Some(flags) => self.zero_slowly(part, flags),
+                        None => return Ok(Some(LinkEvent::Done(part, result))),
                     }
                 }
-                Some(ClientEvent::Listed(_) | ClientEvent::BlockStatus { .. }) => {}
+                Some(ClientEvent::BlockStatus { cookie, context, extents }) => {
+                    self.take_status(cookie, context, &extents);
+                }
+                Some(ClientEvent::Listed(_)) => {}
             }
+        }
+    }
+
+    /// Keeps the states of one context. Unknown flags are ignored, and so are states beyond the range.
+    fn take_status(&mut self, cookie: u64, context: u32, extents: &[StatusExtent]) {
+        let name =
+            self.session.contexts().iter().find(|(id, _)| *id == context).map(|(_, name)| name.as_str());
+        let Some(part) = self.parts.get_mut(&cookie) else { return };
+        let len_bytes = part.end - part.start;
+        match name {
+            Some(BASE_ALLOCATION) => {
+                part.status.allocation = runs(extents, STATE_HOLE | STATE_ZERO, len_bytes);
+            }
+            Some(RESIDENCY) => {
+                part.status.residency = runs(extents, STATE_CACHED | STATE_CACHED_BEHIND, len_bytes);
+            }
+            _ => {}
         }
     }
 
@@ -355,8 +473,29 @@ impl Link {
     }
 }
 
+/// Returns the runs of a range with these flags. Others are ignored.
+fn runs(extents: &[StatusExtent], known: u32, len_bytes: u64) -> Vec<Run> {
+    let mut left = len_bytes;
+    let mut runs: Vec<Run> = Vec::new();
+    for extent in extents {
+        let len_bytes = extent.length.min(left);
+        let flags = u32::try_from(extent.flags & u64::from(known)).unwrap_or(0);
+        if len_bytes == 0 {
+            break;
+        }
+        left -= len_bytes;
+        let is_full = runs.len() == STATUS_RUNS_MAX;
+        match runs.last_mut() {
+            Some(last) if last.flags == flags => last.len_bytes += len_bytes,
+            _ if is_full => break,
+            _ => runs.push(Run { len_bytes, flags }),
+        }
+    }
+    runs
+}
+
 impl Part {
-    const fn new(role: Role, start: u64, end: u64, sample: Option<Sample>, payload_bytes: u64) -> Self {
+    fn new(role: Role, start: u64, end: u64, sample: Option<Sample>, payload_bytes: u64) -> Self {
         let is_read = matches!(role, Role::Read { .. } | Role::Survey | Role::Sample);
         let is_sampled_read = sample.is_some() && is_read;
         Self {
@@ -365,19 +504,28 @@ impl Part {
             end,
             sample,
             is_durable: false,
+            status: Status::default(),
+            is_stale: false,
+            fast_zero: None,
             payload_bytes,
             is_sampled_read,
             is_abandoned: false,
         }
     }
 
+    const fn is_status(&self) -> bool {
+        matches!(self.role, Role::Status { .. } | Role::Holes)
+    }
+
     /// Its request, unless that has been answered otherwise.
     pub(crate) const fn request(&self) -> Option<RequestId> {
         match self.role {
             _ if self.is_abandoned => None,
-            Role::Read { request, .. } | Role::Change { request } => Some(request),
+            Role::Read { request, .. } | Role::Change { request } | Role::Status { request } => Some(request),
             Role::Flush { request, .. } => request,
-            Role::Settle | Role::Sample | Role::Survey | Role::Replay | Role::Probe { .. } => None,
+            Role::Settle | Role::Sample | Role::Survey | Role::Holes | Role::Replay | Role::Probe { .. } => {
+                None
+            }
         }
     }
 }

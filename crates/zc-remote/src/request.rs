@@ -4,6 +4,7 @@ use bytes::Bytes;
 use zc_core::{ErrorKind, SECTOR_BYTES, u64_from_usize};
 use zc_nbd::ErrorCode;
 use zc_nbd::client::RemoteError;
+use zc_nbd::proto::STATE_ZERO;
 
 use crate::owed::Change;
 
@@ -39,6 +40,14 @@ pub enum Request {
         /// Durable before the answer.
         fua: bool,
     },
+    /// Return the allocation and the residency of a range, as far as the server reports them. It does not wait for the
+    /// end of an outage.
+    Status {
+        /// First byte.
+        offset: u64,
+        /// Count of bytes.
+        len_bytes: u64,
+    },
     /// Make every answered change durable.
     Flush,
     /// The range is not needed any more.
@@ -68,6 +77,7 @@ impl Request {
     pub(crate) fn range(&self) -> Option<(u64, u64)> {
         let (offset, len) = match self {
             Self::Read { offset, len_bytes }
+            | Self::Status { offset, len_bytes }
             | Self::Trim { offset, len_bytes, .. }
             | Self::Zero { offset, len_bytes, .. } => (*offset, *len_bytes),
             Self::Write { offset, data, .. } => (*offset, u64_from_usize(data.len())),
@@ -78,22 +88,54 @@ impl Request {
         offset.checked_add(len).filter(|_| is_whole).map(|end| (offset, end))
     }
 
-    /// Returns its change, `None` for reads and flushes.
+    /// Returns `true` if it changes the export.
+    #[must_use]
+    pub const fn changes(&self) -> bool {
+        !matches!(self, Self::Read { .. } | Self::Status { .. } | Self::Flush)
+    }
+
+    /// Returns its change, `None` for requests that change nothing.
     pub(crate) fn change(&self) -> Option<Change> {
         match self {
             Self::Write { data, .. } => Some(Change::Data(data.clone())),
             Self::Trim { .. } => Some(Change::Trim),
             Self::Zero { no_hole, .. } => Some(Change::Zero { no_hole: *no_hole }),
-            Self::Read { .. } | Self::Flush => None,
+            Self::Read { .. } | Self::Status { .. } | Self::Flush => None,
         }
     }
 
     pub(crate) const fn fua(&self) -> bool {
         match self {
             Self::Write { fua, .. } | Self::Trim { fua, .. } | Self::Zero { fua, .. } => *fua,
-            Self::Read { .. } | Self::Flush => false,
+            Self::Read { .. } | Self::Status { .. } | Self::Flush => false,
         }
     }
+}
+
+/// A piece of a range, all in one state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Run {
+    /// Length in bytes, at least 1.
+    pub len_bytes: u64,
+    /// State bits of the context (`zc_nbd::proto`). Bits that are not known are cleared.
+    pub flags: u32,
+}
+
+impl Run {
+    /// Returns `true` if a run of `base:allocation` reads as zeros.
+    #[must_use]
+    pub const fn is_zero(&self) -> bool {
+        self.flags & STATE_ZERO != 0
+    }
+}
+
+/// States of a range, from its first byte on. A list may end before the range does: the rest is unknown.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Status {
+    /// Allocation (`base:allocation`).
+    pub allocation: Vec<Run>,
+    /// Residency, if the server is a zcached.
+    pub residency: Vec<Run>,
 }
 
 /// Reason why a request failed.
@@ -158,6 +200,6 @@ impl Job {
     }
 
     pub(crate) const fn is_change(&self) -> bool {
-        !matches!(self.request, Request::Read { .. } | Request::Flush)
+        self.request.changes()
     }
 }

@@ -97,6 +97,16 @@ impl Samples {
         self.kept.iter()
     }
 
+    /// Returns `true` if a kept piece has a byte within the range that is not zero.
+    pub(crate) fn contradict_zeros(&self, start: u64, end: u64) -> bool {
+        self.kept.iter().any(|kept| {
+            let (from, to) = (start.max(kept.offset), end.min(kept.end()));
+            let overlap = from.saturating_sub(kept.offset)..to.max(from).saturating_sub(kept.offset);
+            let overlap = usize_from_u64(overlap.start)..usize_from_u64(overlap.end);
+            kept.bytes.get(overlap).is_some_and(|bytes| bytes.iter().any(|byte| *byte != 0))
+        })
+    }
+
     /// Returns `true` unless a kept piece that begins at the same place has other content.
     pub(crate) fn agree(&self, read: &Sample) -> bool {
         let same = self.kept.iter().find(|kept| kept.offset == read.offset);

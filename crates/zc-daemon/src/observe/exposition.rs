@@ -544,6 +544,9 @@ const REMOTE: &[Number<RemoteOrigin>] = &[
     counter("remote_replayed_bytes", "Bytes written again after a reconnect.", |of| {
         Value::Whole(of.replayed_bytes)
     }),
+    counter("remote_hole_bytes", "Bytes of reads in holes that the server had reported.", |of| {
+        Value::Whole(of.hole_bytes)
+    }),
     counter("remote_expired_requests", "Requests that failed because an outage lasted too long.", |of| {
         Value::Whole(of.expired)
     }),

@@ -14,9 +14,6 @@ use crate::front::access::{Export, Rules};
 use crate::front::admission::Bounds;
 use crate::limits::{CLOSING_MAX, CONNECTIONS_LIVE, HANDSHAKE_PLACES, RING_WORK_OPS};
 
-/// The metadata context of the cache's own knowledge.
-pub(crate) const RESIDENCY_CONTEXT: &str = "x-zcached:residency";
-
 /// Sockets in the ring besides those of attached clients.
 const OTHER_SOCKETS: usize = CLOSING_MAX + HANDSHAKE_PLACES;
 
@@ -125,7 +122,7 @@ pub fn export(volume: &VolumeConfig, id: VolumeId, size_bytes: u64) -> Export {
             cache: true,
         },
         blocks: BlockSizes::DEFAULT,
-        contexts: vec![zc_nbd::proto::BASE_ALLOCATION.to_owned(), RESIDENCY_CONTEXT.to_owned()],
+        contexts: vec![zc_nbd::proto::BASE_ALLOCATION.to_owned(), zc_nbd::proto::RESIDENCY.to_owned()],
         token: u64::from(id.0),
     };
     Export { info, rules: Rules::new(&volume.nbd) }

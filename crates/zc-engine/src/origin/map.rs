@@ -7,7 +7,8 @@
 //! Invariants: requests in the queue and runs of an answer are bounded. An answer begins at the start of its range and
 //! has no gaps; it may end early. A range counts as data unless it is known to be a hole, which is always correct.
 //!
-//! Out of scope: the cache, and block devices, which do not report holes.
+//! Out of scope: the cache, block devices, which do not report holes, and stores and servers, which have threads of
+//! their own.
 
 use std::fs::File;
 use std::io;
@@ -23,11 +24,36 @@ use zc_io::{SharedFd, Waker};
 use crate::error::EngineError;
 use crate::limits::{MAP_QUESTIONS_MAX, MAP_RUNS_MAX};
 
-/// A piece of an origin, all hole or all data.
+/// A piece of an origin, all in one state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct OriginRun {
     pub(crate) len_bytes: u64,
-    pub(crate) is_hole: bool,
+    pub(crate) allocation: Allocation,
+}
+
+impl OriginRun {
+    /// A piece that is a hole, or data.
+    pub(crate) const fn of(len_bytes: u64, is_hole: bool) -> Self {
+        Self { len_bytes, allocation: if is_hole { Allocation::Hole } else { Allocation::Data } }
+    }
+}
+
+/// Allocation of a piece of an origin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Allocation {
+    /// Anything.
+    Data,
+    /// Allocated, and reads as zeros.
+    Zeros,
+    /// Not allocated, and reads as zeros.
+    Hole,
+}
+
+/// A piece of an origin that is a zcached's export, all cached there or not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct CachedRun {
+    pub(crate) len_bytes: u64,
+    pub(crate) is_cached: bool,
 }
 
 /// Answer to the request of a client.
@@ -35,6 +61,31 @@ pub(crate) struct OriginRun {
 pub(crate) struct Mapped {
     pub(crate) client: u64,
     pub(crate) runs: Vec<OriginRun>,
+    /// Residency at the origin, which ends early if it is unknown.
+    pub(crate) cached: Vec<CachedRun>,
+}
+
+impl Mapped {
+    /// Nothing is known of a range of `len_bytes`.
+    pub(crate) fn unknown(client: u64, len_bytes: u64) -> Self {
+        Self { client, runs: vec![OriginRun::of(len_bytes, false)], cached: Vec::new() }
+    }
+}
+
+/// Client of a request for the states of an origin, and the receiver of its answer.
+#[derive(Debug)]
+pub(crate) struct MapAsker {
+    pub(crate) client: u64,
+    pub(crate) answers: Answers,
+    pub(crate) waker: Waker,
+}
+
+impl MapAsker {
+    /// Brings the answer to the data plane.
+    pub(crate) fn answer(self, runs: Vec<OriginRun>, cached: Vec<CachedRun>) {
+        self.answers.put(Mapped { client: self.client, runs, cached });
+        self.waker.wake();
+    }
 }
 
 #[derive(Debug)]
@@ -88,8 +139,7 @@ impl OriginMap {
 fn answer_all(fd: &SharedFd, questions: &Receiver<Question>, answers: &Answers, waker: &Waker) {
     while let Ok(Question { client, start, end }) = questions.recv() {
         let runs = map(fd, start, end);
-        answers.put(Mapped { client, runs });
-        waker.wake();
+        MapAsker { client, answers: answers.clone(), waker: waker.clone() }.answer(runs, Vec::new());
     }
 }
 
@@ -112,7 +162,7 @@ fn map(fd: &impl AsFd, start: u64, end: u64) -> Vec<OriginRun> {
             Err(_) => (end, false),
         };
         let next = next.min(end);
-        runs.push(OriginRun { len_bytes: next - at, is_hole });
+        runs.push(OriginRun::of(next - at, is_hole));
         at = next;
     }
     runs
@@ -155,8 +205,8 @@ mod tests {
         file.set_len(1 << 20).unwrap();
         file.write_all_at(&[1; 4096], 64 << 10).unwrap();
         file.write_all_at(&[1; 8192], 512 << 10).unwrap();
-        let hole = |len_bytes| OriginRun { len_bytes, is_hole: true };
-        let data = |len_bytes| OriginRun { len_bytes, is_hole: false };
+        let hole = |len_bytes| OriginRun::of(len_bytes, true);
+        let data = |len_bytes| OriginRun::of(len_bytes, false);
         let all = map(&file, 0, 1 << 20);
         let expected =
             [hole(64 << 10), data(4096), hole((448 << 10) - 4096), data(8192), hole((512 << 10) - 8192)];
@@ -170,7 +220,7 @@ mod tests {
     #[test]
     fn what_does_not_tell_is_data() {
         let (one, _two) = std::os::unix::net::UnixStream::pair().unwrap();
-        assert_eq!(map(&one, 512, 1024), [OriginRun { len_bytes: 512, is_hole: false }]);
+        assert_eq!(map(&one, 512, 1024), [OriginRun::of(512, false)]);
         assert!(!has_holes(&one));
     }
 

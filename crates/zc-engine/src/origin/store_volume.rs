@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use zc_config::StoreOrigin;
 use zc_core::{Codec, Mode};
-use zc_io::{FileKind, Identity, Target, Waker};
+use zc_io::{FileKind, Identity, Target};
 use zc_origin::OriginRequest;
 use zc_pool::{Answer, KnownChunk, PoolError, RequestKind, VolumeName};
 use zc_pool_io::{OpenPool, PoolClient};
@@ -26,7 +26,7 @@ use zc_store::{CatalogChange, CatalogOp, FLAG_DEDUP, Root, RootId, RootKind, lim
 use crate::error::EngineError;
 use crate::error::refusal::Refusal;
 use crate::origin::answers::{Asker, OriginFailure, OriginOutcome};
-use crate::origin::map::{Mapped, OriginRun};
+use crate::origin::map::{MapAsker, OriginRun};
 use crate::origin::requests::{gathered, objection, zero_beyond};
 
 /// Binary logarithm of the chunk of volumes that are made here: the extent of the cache.
@@ -35,14 +35,6 @@ const CHUNK_SHIFT: u8 = 13;
 const NO_INODE: u64 = 1 << 63;
 /// Odd: the numbers of a store that went back a few times share no bits with each other.
 const LOSS_STEP: u64 = 0x9e37_79b9_7f4a_7c15;
-
-/// Client of a request for holes, and the receiver of its answer.
-#[derive(Debug)]
-pub(crate) struct MapAsker {
-    pub(crate) client: u64,
-    pub(crate) answers: crate::origin::map::Answers,
-    pub(crate) waker: Waker,
-}
 
 /// An open volume or snapshot.
 #[derive(Debug)]
@@ -289,10 +281,9 @@ impl StoreVolume {
         self.client().submit(kind, move |answer| {
             let runs = match answer {
                 Ok(Answer::Allocation(runs)) => runs_of(&runs, shift, start, end),
-                _ => vec![OriginRun { len_bytes: end - start, is_hole: false }],
+                _ => vec![OriginRun::of(end - start, false)],
             };
-            asker.answers.put(Mapped { client: asker.client, runs });
-            asker.waker.wake();
+            asker.answer(runs, Vec::new());
         });
     }
 
@@ -341,12 +332,12 @@ fn runs_of(runs: &[Run], shift: u8, start: u64, end: u64) -> Vec<OriginRun> {
     for run in runs {
         let (from, to) = (at.max(start), (at + (run.chunks << shift)).min(end));
         if from < to {
-            bytes.push(OriginRun { len_bytes: to - from, is_hole: run.is_hole });
+            bytes.push(OriginRun::of(to - from, run.is_hole));
         }
         at += run.chunks << shift;
     }
     if bytes.is_empty() {
-        bytes.push(OriginRun { len_bytes: end - start, is_hole: false });
+        bytes.push(OriginRun::of(end - start, false));
     }
     bytes
 }
@@ -354,12 +345,16 @@ fn runs_of(runs: &[Run], shift: u8, start: u64, end: u64) -> Vec<OriginRun> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::origin::map::Allocation;
 
     #[test]
     fn runs_of_chunks_are_cut_at_the_bytes_that_were_asked_for() {
         let run = |chunks, is_hole| Run { chunks, is_hole };
         let cut = |runs: &[Run], start, end| -> Vec<(u64, bool)> {
-            runs_of(runs, 13, start, end).iter().map(|run| (run.len_bytes, run.is_hole)).collect()
+            runs_of(runs, 13, start, end)
+                .iter()
+                .map(|run| (run.len_bytes, run.allocation == Allocation::Hole))
+                .collect()
         };
         let runs = [run(2, true), run(1, false), run(9, true)];
         assert_eq!(cut(&runs, 8192, 40_960), [(16_384, true), (8192, false), (8192, true)]);

@@ -125,6 +125,8 @@ pub struct RemoteOrigin {
     pub replayed_bytes: u64,
     /// Requests that failed because an outage lasted too long.
     pub expired: u64,
+    /// Bytes of reads that crossed no network, because the server had reported zeros there.
+    pub hole_bytes: u64,
 }
 
 /// Extents that reads requested, in parts: the basis of the hit ratio.
@@ -313,6 +315,7 @@ pub(crate) fn remote_by_volume(volumes: &Volumes) -> BTreeMap<String, RemoteOrig
             reconnects: snapshot.reconnects,
             replayed_bytes: snapshot.replayed_bytes,
             expired: snapshot.expired,
+            hole_bytes: snapshot.hole_bytes,
         };
         Some((volume.name.clone(), made))
     };

@@ -6,7 +6,7 @@ use zc_nbd::ErrorCode;
 use zc_nbd::client::RemoteError;
 use zc_nbd::proto::tx_flag;
 
-use super::{Remote, Stage};
+use super::{Effect, Remote, Stage};
 use crate::link::{Link, LinkEvent, Part, Role};
 use crate::owed::Stamp;
 use crate::request::{ConnId, Failure, RequestId};
@@ -31,6 +31,7 @@ impl Remote {
     fn answered(&mut self, conn: ConnId, part: Part, result: Result<(), RemoteError>) {
         match part.role {
             Role::Read { .. } | Role::Survey => self.read_answered(part, result),
+            Role::Status { .. } | Role::Holes => self.status_answered(part, result.is_ok()),
             Role::Change { .. } => self.change_answered(part, result),
             Role::Flush { covers, .. } => self.flush_answered(&part, covers, result),
             Role::Settle => match result {
@@ -66,6 +67,27 @@ impl Remote {
             self.samples.keep(sample, &mut self.dice);
         }
         self.part_answered(request, result.map_err(|error| Failure::of_server(&error)));
+    }
+
+    /// Takes states of a range. An error means that nothing is known of it.
+    fn status_answered(&mut self, part: Part, is_ok: bool) {
+        if part.role == Role::Holes {
+            self.holes.answered();
+        }
+        let (request, mut status) = (part.request(), part.status);
+        if !is_ok {
+            return self.part_answered(request, Ok(()));
+        }
+        if !part.is_stale && !self.holes.add(part.start, &status.allocation, &self.samples) {
+            self.effects.push_back(Effect::HolesDistrusted);
+        }
+        if !self.holes.is_trusted() {
+            status.allocation.clear();
+        }
+        if let Some(request) = request.filter(|request| self.jobs.contains_key(request)) {
+            self.effects.push_back(Effect::Status { request, status });
+        }
+        self.part_answered(request, Ok(()));
     }
 
     fn change_answered(&mut self, part: Part, result: Result<(), RemoteError>) {

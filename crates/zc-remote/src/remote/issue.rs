@@ -9,8 +9,8 @@
 use zc_nbd::client::RequestError;
 use zc_nbd::proto::tx_flag;
 
-use super::{Remote, Stage};
-use crate::limits::{OWED_FLUSH_BYTES, OWED_HOLD_BYTES};
+use super::{Effect, Remote, Stage};
+use crate::limits::{OWED_FLUSH_BYTES, OWED_HOLD_BYTES, STATUS_BYTES_MAX};
 use crate::link::Role;
 use crate::owed::Change;
 use crate::request::{FlushOf, Job, Request, RequestId};
@@ -117,13 +117,18 @@ impl Remote {
                 Ok(Issued::All)
             }
             Some(change) => self.issue_change(id, &change),
+            None if matches!(job.request, Request::Status { .. }) => self.issue_status(id),
             None => self.issue_read(id),
         }
     }
 
     fn issue_read(&mut self, id: RequestId) -> Result<Issued, RequestError> {
+        if let Some(issued) = self.skip_holes(id) {
+            return Ok(issued);
+        }
         let Some(job) = self.jobs.get_mut(&id) else { return Ok(Issued::All) };
         let (start, end) = (job.next, job.end.min(job.next.saturating_add(self.links.payload_max())));
+        let end = self.holes.cut(start, end);
         if self.links.is_in_doubt(start, end) {
             return Ok(Issued::InDoubt);
         }
@@ -132,7 +137,48 @@ impl Remote {
         let Some(link) = self.links.pick(self.now_ms) else { return Ok(Issued::Nothing) };
         let sample = drawn.map(|(from, to)| Sample::empty(from, to - from));
         link.read(Role::Read { request: id, base: job.start }, start, end, sample)?;
-        Ok(advance(job, end))
+        let issued = advance(job, end);
+        self.request_holes(start);
+        Ok(issued)
+    }
+
+    /// Answers the next part of a read if it lies in a hole.
+    fn skip_holes(&mut self, id: RequestId) -> Option<Issued> {
+        let job = self.jobs.get_mut(&id)?;
+        let zeros_end = self.holes.zeros_from(job.next, job.end);
+        let len_bytes = zeros_end - job.next;
+        if len_bytes == 0 {
+            return None;
+        }
+        let at = job.next - job.start;
+        self.hole_bytes += len_bytes;
+        self.effects.push_back(Effect::Zeros { request: id, at, len_bytes });
+        job.next = zeros_end;
+        Some(if job.next < job.end { Issued::Part } else { Issued::All })
+    }
+
+    /// Requests the holes around a read that is the first one there. The read does not wait for them.
+    fn request_holes(&mut self, at: u64) {
+        let size_bytes = self.known.as_ref().map_or(0, |export| export.size_bytes);
+        let Some((start, end)) = self.holes.region_due(at, size_bytes) else { return };
+        let is_changing = self.links.is_changing(start, end);
+        let Some(link) = self.links.pick(self.now_ms).filter(|link| link.has_allocation()) else { return };
+        if link.status(Role::Holes, (start, end), is_changing).is_ok() {
+            self.holes.requested(start);
+        }
+    }
+
+    fn issue_status(&mut self, id: RequestId) -> Result<Issued, RequestError> {
+        let Some(job) = self.jobs.get_mut(&id) else { return Ok(Issued::All) };
+        let (start, end) = (job.next, job.end.min(job.next.saturating_add(STATUS_BYTES_MAX)));
+        let is_changing = self.links.is_changing(start, end);
+        let Some(link) = self.links.pick(self.now_ms) else { return Ok(Issued::Nothing) };
+        if link.has_status() {
+            link.status(Role::Status { request: id }, (start, end), is_changing)?;
+            job.parts += 1;
+        }
+        job.next = job.end;
+        Ok(Issued::All)
     }
 
     fn issue_change(&mut self, id: RequestId, change: &Change) -> Result<Issued, RequestError> {
@@ -143,6 +189,7 @@ impl Remote {
             return Ok(Issued::InDoubt);
         }
         self.links.forget_samples(start, end);
+        self.links.outdate_statuses(start, end);
         let Some(link) = self.links.pick(self.now_ms) else { return Ok(Issued::Nothing) };
         let part = change.part(start - job.start, end - job.start);
         let fua = job.request.fua() && link.offers(tx_flag::SEND_FUA);
@@ -158,6 +205,7 @@ impl Remote {
         };
         link.change(Role::Change { request: id }, (start, end), &part, fua, sample)?;
         self.samples.forget(start, end);
+        self.holes.forget(start, end);
         self.owed.sent(start, end, part);
         Ok(advance(job, end))
     }

@@ -14,13 +14,14 @@ use zc_nbd::client::{ClientTls, RemoteExport};
 use zc_nbd::proto::tx_flag;
 
 use crate::Sink;
+use crate::holes::Holes;
 use crate::limits::{
     COMPARE_MS, HANDSHAKE_MS, LEAVE_MS, MIN_BLOCK_BYTES_MAX, SAMPLE_BYTES_MAX, SURVEY_PIECES,
 };
 use crate::link::{Link, Role};
 use crate::owed::Owed;
 use crate::pause::{Dice, Pauses};
-use crate::request::{ConnId, Failure, Job, Request, RequestId};
+use crate::request::{ConnId, Failure, Job, Request, RequestId, Status};
 use crate::samples::{Sample, Samples};
 use others::Links;
 
@@ -59,6 +60,24 @@ pub enum Effect {
         /// Its outcome.
         result: Result<(), Failure>,
     },
+    /// A part of a read is zeros, which the server has reported before.
+    Zeros {
+        /// The request, which is not done yet.
+        request: RequestId,
+        /// First byte, counted from the first one of the request.
+        at: u64,
+        /// Count of bytes.
+        len_bytes: u64,
+    },
+    /// States of the range of a [`Request::Status`], before it is done. Without it nothing is known.
+    Status {
+        /// The request.
+        request: RequestId,
+        /// The states.
+        status: Status,
+    },
+    /// The server reports holes where content was read: its holes are not used any more.
+    HolesDistrusted,
     /// Requests are carried out.
     Up(RemoteExport),
     /// Requests wait, for this reason. Repeated with each attempt that failed.
@@ -92,6 +111,10 @@ pub struct Snapshot {
     pub replayed_bytes: u64,
     /// Requests that failed because an outage lasted too long.
     pub expired: u64,
+    /// Bytes of reads that needed no answer of the server, because it had reported zeros there.
+    pub hole_bytes: u64,
+    /// The server has refused fast zeroing.
+    pub zeroes_slowly: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -136,6 +159,8 @@ pub struct Remote {
     changes: VecDeque<RequestId>,
     owed: Owed,
     samples: Samples,
+    holes: Holes,
+    hole_bytes: u64,
     /// A flush of this component's own is in flight.
     is_flushing: bool,
     /// Failure of a flush that was not reported to the engine yet.
@@ -172,6 +197,8 @@ impl Remote {
             changes: VecDeque::new(),
             owed: Owed::default(),
             samples: Samples::default(),
+            holes: Holes::default(),
+            hole_bytes: 0,
             is_flushing: false,
             flush_failure: None,
             known: None,
@@ -199,11 +226,14 @@ impl Remote {
         let id = self.last_request;
         match self.objection(&request) {
             Ok((start, end)) => {
+                let is_status = matches!(request, Request::Status { .. });
                 let is_nothing = start == end && !matches!(request, Request::Flush);
                 let job = Job::new(request, start, end);
                 self.queue(id, &job);
                 self.jobs.insert(id, job);
-                if is_nothing {
+                let is_status_in_outage =
+                    is_status && (self.stage != Stage::Up || self.outage_since_ms.is_some());
+                if is_nothing || is_status_in_outage {
                     self.finish(id, Ok(()));
                 }
                 self.pump();
@@ -325,6 +355,16 @@ impl Remote {
         self.outage_since_ms = Some(since_ms);
         self.why = "the server keeps the connection and does not answer".to_owned();
         self.effects.push_back(Effect::Silent);
+        self.end_statuses();
+    }
+
+    /// Answers block statuses with nothing: an outage has begun.
+    fn end_statuses(&mut self) {
+        let is_status =
+            |(id, job): (&RequestId, &Job)| matches!(job.request, Request::Status { .. }).then_some(*id);
+        let ids: Vec<RequestId> = self.jobs.iter().filter_map(is_status).collect();
+        self.reads.retain(|id| !ids.contains(id));
+        ids.into_iter().for_each(|id| self.finish(id, Ok(())));
     }
 
     /// The time of the next [`Self::tick`] that changes something.
@@ -416,6 +456,8 @@ impl Remote {
             reconnects: self.reconnects,
             replayed_bytes: self.replayed_bytes,
             expired: self.expired,
+            hole_bytes: self.hole_bytes,
+            zeroes_slowly: self.links.zeroes_slowly(),
         }
     }
 
@@ -460,6 +502,7 @@ impl Remote {
     fn lost(&mut self, why: String) {
         self.links.first = None;
         self.why = why;
+        self.end_statuses();
         if !self.is_stopping {
             self.outage_since_ms.get_or_insert(self.now_ms);
             self.effects.push_back(Effect::Down(self.why.clone()));
@@ -474,6 +517,7 @@ impl Remote {
     /// Schedules the next attempt once no connection is left. Requests in flight will be sent again.
     fn all_dead(&mut self) {
         self.owed.all_answered();
+        self.holes.reset();
         self.is_flushing = false;
         if self.is_stopping {
             self.stage = Stage::Stopped;

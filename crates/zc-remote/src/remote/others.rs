@@ -134,6 +134,16 @@ impl Links {
         self.iter_mut().for_each(|link| link.forget_samples(start, end));
     }
 
+    /// Marks block statuses in flight whose range is changed.
+    pub(super) fn outdate_statuses(&mut self, start: u64, end: u64) {
+        self.iter_mut().for_each(|link| link.outdate_statuses(start, end));
+    }
+
+    /// Returns `true` if a server has refused fast zeroing on a connection.
+    pub(super) fn zeroes_slowly(&self) -> bool {
+        self.iter().any(Link::zeroes_slowly)
+    }
+
     /// Restarts the time-outs for silence.
     pub(super) fn heard(&mut self, now_ms: u64) {
         self.iter_mut().for_each(|link| link.heard_ms = now_ms);

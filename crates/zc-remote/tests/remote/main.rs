@@ -2,6 +2,7 @@
 //! changed.
 #![cfg(test)]
 
+mod holes;
 mod outages;
 mod promises;
 mod server;

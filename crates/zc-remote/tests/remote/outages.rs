@@ -11,8 +11,11 @@ use zc_remote::{ConnId, Remote, Request, Settings};
 use crate::server::{SECTOR, Server, flags};
 use crate::world::{World, settings};
 
+/// A server without block status, so that requests of the tests are the only ones.
 fn server() -> Server {
-    Server::new(64, flags(), 4096, HeaderStyle::Structured)
+    let mut server = Server::new(64, flags(), 4096, HeaderStyle::Structured);
+    server.export.contexts.clear();
+    server
 }
 
 fn world(outage_max_ms: Option<u64>) -> World {

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use proptest::prelude::*;
+use zc_nbd::proto::{STATE_HOLE, STATE_ZERO};
 use zc_nbd::server::{BlockSizes, ExportFlags};
 use zc_nbd::wire::HeaderStyle;
 use zc_remote::{Request, RequestId, Settings};
@@ -17,7 +18,7 @@ struct Flight {
     request: Request,
     first: usize,
     count: usize,
-    /// For a flush: by sector, its permitted contents when the flush was submitted, and since.
+    /// For a flush and a status: by sector, its permitted contents when the request was submitted, and since.
     answered: Vec<Vec<u8>>,
 }
 
@@ -41,8 +42,9 @@ impl Model {
     fn submit(&mut self, world: &mut World) {
         let first = world.random(SECTORS);
         let count = 1 + world.random((SECTORS - first).min(12));
-        let kind = world.random(10);
-        if kind > 0 && !self.is_free(first, count) {
+        let kind = world.random(11);
+        let is_ordered = (1..10).contains(&kind);
+        if is_ordered && !self.is_free(first, count) {
             return;
         }
         let (offset, len_bytes) =
@@ -54,10 +56,11 @@ impl Model {
             1..4 => Request::Read { offset, len_bytes },
             4 => Request::Trim { offset, len_bytes, fua },
             5 => Request::Zero { offset, len_bytes, no_hole: count > 2, fua },
+            10 => Request::Status { offset, len_bytes },
             _ => Request::Write { offset, data: Bytes::from(vec![self.next; count * SECTOR]), fua },
         };
         let answered = self.values.clone();
-        let (first, count) = if kind == 0 { (0, 0) } else { (first, count) };
+        let (first, count) = if is_ordered { (first, count) } else { (0, 0) };
         let id = world.submit(request.clone());
         self.flights.push(Flight { id, request, first, count, answered });
     }
@@ -81,7 +84,8 @@ impl Model {
         let (value, fua) = match &flight.request {
             Request::Flush if is_ok => return self.check_durable(world, flight),
             Request::Read { .. } if is_ok => return self.check_read(world, flight),
-            Request::Flush | Request::Read { .. } => return,
+            Request::Status { .. } if is_ok => return self.check_status(world, flight),
+            Request::Flush | Request::Read { .. } | Request::Status { .. } => return,
             Request::Write { data, fua, .. } => (data[0], *fua),
             // A server without TRIM leaves the sectors as they are.
             Request::Trim { .. } if !world.server.export.flags.trim => return,
@@ -111,13 +115,34 @@ impl Model {
         }
     }
 
+    /// A reported hole has had no content at some time since the request.
+    fn check_status(&self, world: &World, flight: &Flight) {
+        let status = world.statuses.get(&flight.id).cloned().unwrap_or_default();
+        let Request::Status { offset, len_bytes } = flight.request else { return };
+        let sectors = |bytes: u64| usize::try_from(bytes).unwrap() / SECTOR;
+        let mut at = sectors(offset);
+        for run in status.allocation {
+            assert!(run.flags & !(STATE_HOLE | STATE_ZERO) == 0, "flags that are not known are cleared");
+            let end = at + sectors(run.len_bytes);
+            for sector in at..end {
+                let values = &flight.answered[sector];
+                let is_right = values.contains(&0) || self.is_in_flight(sector);
+                assert!(!run.is_zero() || is_right, "sector {sector}: {values:?}");
+            }
+            at = end;
+        }
+        assert!(at <= sectors(offset + len_bytes), "no run is beyond the range");
+    }
+
+    fn is_in_flight(&self, sector: usize) -> bool {
+        self.flights.iter().any(|other| (other.first..other.first + other.count).contains(&sector))
+    }
+
     /// The server holds, durably, each change that was answered before the flush or a newer one.
     fn check_durable(&self, world: &World, flight: &Flight) {
         for (sector, before) in flight.answered.iter().enumerate() {
             let found = world.server.durable[sector * SECTOR];
-            let in_flight =
-                self.flights.iter().any(|other| (other.first..other.first + other.count).contains(&sector));
-            let is_right = before.contains(&found) || in_flight;
+            let is_right = before.contains(&found) || self.is_in_flight(sector);
             assert!(is_right, "sector {sector}: {found} is durable, {before:?} was flushed");
         }
     }
@@ -133,24 +158,28 @@ struct Plan {
     crashes: usize,
     connections: usize,
     outage_max_ms: Option<u64>,
+    /// Limits of the server: sectors of one run of a block status, and zeroing by writing.
+    run_max: usize,
+    zeroes_slowly: bool,
 }
 
 fn plan() -> impl Strategy<Value = Plan> {
     let styles = [HeaderStyle::Simple, HeaderStyle::Structured, HeaderStyle::Extended];
-    let flags = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>(), 0..8_u8).prop_map(
-        |(fua, trim, write_zeroes, multi_conn, no_flush)| ExportFlags {
+    let flags = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>(), 0..8_u8, any::<bool>())
+        .prop_map(|(fua, trim, write_zeroes, multi_conn, no_flush, fast_zero)| ExportFlags {
             fua,
+            fast_zero,
             trim,
             write_zeroes,
             multi_conn,
             flush: no_flush > 0,
             ..flags()
-        },
-    );
+        });
     let bound = prop_oneof![3 => Just(None), 1 => (200..4000_u64).prop_map(Some)];
     let style = prop::sample::select(styles.to_vec());
-    (any::<u64>(), 50..600_usize, style, flags, 0..60_usize, 1..=4_usize, bound).prop_map(
-        |(seed, steps, style, flags, crashes, connections, outage_max_ms)| Plan {
+    let limits = (1..20_usize, any::<bool>());
+    (any::<u64>(), 50..600_usize, style, flags, 0..60_usize, 1..=4_usize, bound, limits).prop_map(
+        |(seed, steps, style, flags, crashes, connections, outage_max_ms, (run_max, zeroes_slowly))| Plan {
             seed,
             steps,
             style,
@@ -158,6 +187,8 @@ fn plan() -> impl Strategy<Value = Plan> {
             crashes,
             connections,
             outage_max_ms,
+            run_max,
+            zeroes_slowly,
         },
     )
 }
@@ -229,7 +260,8 @@ fn step(world: &mut World, model: &mut Model, plan: &Plan) {
 }
 
 fn history(plan: &Plan) {
-    let server = Server::new(SECTORS, plan.flags, 2048, plan.style);
+    let mut server = Server::new(SECTORS, plan.flags, 2048, plan.style);
+    (server.run_max, server.zeroes_slowly) = (plan.run_max, plan.zeroes_slowly);
     let settings = Settings { connections: plan.connections, ..settings(plan.seed, plan.outage_max_ms) };
     let mut world = World::new(server, settings);
     let values = vec![vec![0]; SECTORS];

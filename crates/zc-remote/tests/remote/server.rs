@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 
 use rand::RngExt as _;
 use rand_pcg::Pcg64Mcg;
+use zc_nbd::proto::{BASE_ALLOCATION, STATE_HOLE, STATE_ZERO};
 use zc_nbd::server::{
     BlockSizes, Command, ExportFlags, ExportInfo, Request, ServerConfig, ServerEvent, ServerSession,
 };
-use zc_nbd::wire::HeaderStyle;
+use zc_nbd::wire::{HeaderStyle, StatusExtent};
 use zc_nbd::{ErrorCode, Need};
 
 pub(crate) const SECTOR: usize = 512;
@@ -20,11 +21,21 @@ struct Conn {
     pending: Vec<(Request, Vec<u8>)>,
     /// Carried out and not answered, with the data of reads.
     finished: Vec<(Request, Vec<u8>, Option<ErrorCode>)>,
+    /// Block statuses that were carried out, by the offset and length of their requests.
+    statuses: Vec<((u64, u64), Vec<StatusExtent>)>,
 }
 
 pub(crate) struct Server {
     pub(crate) export: ExportInfo,
     pub(crate) style: HeaderStyle,
+    /// Holes are reported where there is content.
+    pub(crate) lies: bool,
+    /// Sectors of one run of a block status at most; the answer has two runs at most.
+    pub(crate) run_max: usize,
+    /// The byte of the next answer to a block status that is changed, and the bits of it.
+    pub(crate) garbles: Option<(usize, u8)>,
+    /// Zeroing that is not fast is refused if it is to be fast.
+    pub(crate) zeroes_slowly: bool,
     /// Content that a restart keeps.
     pub(crate) durable: Vec<u8>,
     /// Sectors that a restart may lose.
@@ -34,7 +45,14 @@ pub(crate) struct Server {
 }
 
 pub(crate) fn flags() -> ExportFlags {
-    ExportFlags { flush: true, fua: true, trim: true, write_zeroes: true, ..ExportFlags::default() }
+    ExportFlags {
+        flush: true,
+        fua: true,
+        trim: true,
+        write_zeroes: true,
+        fast_zero: true,
+        ..ExportFlags::default()
+    }
 }
 
 impl Server {
@@ -45,11 +63,23 @@ impl Server {
             size_bytes: u64::try_from(sectors * SECTOR).unwrap(),
             flags,
             blocks: BlockSizes::new(1, 512, payload_max).unwrap(),
-            contexts: Vec::new(),
+            contexts: vec![BASE_ALLOCATION.to_owned()],
             token: 1,
         };
         let durable = vec![0; sectors * SECTOR];
-        Self { export, style, durable, volatile: BTreeMap::new(), conns: Vec::new(), log: Vec::new() }
+        let (lies, run_max, garbles, zeroes_slowly) = (false, usize::MAX, None, false);
+        Self {
+            export,
+            style,
+            lies,
+            run_max,
+            garbles,
+            zeroes_slowly,
+            durable,
+            volatile: BTreeMap::new(),
+            conns: Vec::new(),
+            log: Vec::new(),
+        }
     }
 
     fn conn(&mut self, at: usize) -> Option<&mut Conn> {
@@ -64,7 +94,14 @@ impl Server {
             ..ServerConfig::default()
         };
         let session = ServerSession::new(config, &mut out);
-        let conn = Conn { session, out, write: None, pending: Vec::new(), finished: Vec::new() };
+        let conn = Conn {
+            session,
+            out,
+            write: None,
+            pending: Vec::new(),
+            finished: Vec::new(),
+            statuses: Vec::new(),
+        };
         self.conns.resize_with(self.conns.len().max(at + 1), || None);
         assert!(self.conns[at].replace(conn).is_none(), "the connection before was closed");
     }
@@ -146,6 +183,25 @@ impl Server {
         }
     }
 
+    /// Returns the states of a range, possibly of its beginning only.
+    fn states(&self, request: &Request) -> Vec<StatusExtent> {
+        let first = usize::try_from(request.offset()).unwrap() / SECTOR;
+        let last = first + usize::try_from(request.length()).unwrap() / SECTOR;
+        let is_zero = |sector: usize| self.lies || self.sector(sector) == [0; SECTOR];
+        let mut extents = Vec::new();
+        let mut at = first;
+        while at < last && extents.len() < 2 {
+            let zero = is_zero(at);
+            let most = at.saturating_add(self.run_max).min(last);
+            let end = (at + 1..most).find(|sector| is_zero(*sector) != zero).unwrap_or(most);
+            // Flags that no client has heard of are set as well.
+            let flags = u64::from(if zero { STATE_HOLE | STATE_ZERO } else { 0 } | 1 << 7);
+            extents.push(StatusExtent { length: u64::try_from((end - at) * SECTOR).unwrap(), flags });
+            at = end;
+        }
+        extents
+    }
+
     pub(crate) fn flush(&mut self) {
         for (sector, bytes) in std::mem::take(&mut self.volatile) {
             self.put(sector, bytes, true);
@@ -183,8 +239,14 @@ impl Server {
         let Some((request, data)) = self.conn(number).map(|conn| conn.pending.remove(at)) else { return };
         self.log.push(format!("{:?} {} {}", request.command(), request.offset(), request.length()));
         let mut read = Vec::new();
+        let refuses = self.zeroes_slowly && request.fast_zero();
+        let fail = if refuses { Some(ErrorCode::NotSup) } else { fail };
         match (fail, request.command()) {
             (Some(_), _) => {}
+            (None, Command::BlockStatus) => {
+                let states = ((request.offset(), request.length()), self.states(&request));
+                self.conn(number).unwrap().statuses.push(states);
+            }
             (None, Command::Flush) => self.flush(),
             (None, Command::Read) => {
                 let first = usize::try_from(request.offset()).unwrap() / SECTOR;
@@ -201,13 +263,23 @@ impl Server {
     /// Answers a request that was carried out.
     pub(crate) fn answer(&mut self, at: usize) {
         let (number, at) = self.place(at, |conn| conn.finished.len());
-        let Some(conn) = self.conn(number) else { return };
+        let Some(conn) = self.conns.get_mut(number).and_then(Option::as_mut) else { return };
         let (request, read, fail) = conn.finished.remove(at);
         match (fail, request.command()) {
             (Some(code), _) => conn.session.reply_error(request, code, "as told", &mut conn.out),
             (None, Command::Read) => {
                 conn.session.reply_read(request, &mut conn.out);
                 conn.out.extend_from_slice(&read);
+            }
+            (None, Command::BlockStatus) => {
+                let range = (request.offset(), request.length());
+                let at = conn.statuses.iter().position(|(of, _)| *of == range).unwrap();
+                let (_, states) = conn.statuses.remove(at);
+                let start = conn.out.len();
+                conn.session.reply_block_status(request, |_| states.clone(), &mut conn.out);
+                if let Some((at, bits)) = self.garbles.take() {
+                    conn.out[start + at] ^= bits;
+                }
             }
             (None, _) => conn.session.reply_done(request, &mut conn.out),
         }

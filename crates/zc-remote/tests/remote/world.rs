@@ -6,7 +6,7 @@ use bytes::Bytes;
 use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
 use zc_nbd::client::ClientTls;
-use zc_remote::{ConnId, Effect, Failure, Remote, Request, RequestId, Settings, Sink};
+use zc_remote::{ConnId, Effect, Failure, Remote, Request, RequestId, Settings, Sink, Status};
 
 use crate::server::{SECTOR, Server};
 
@@ -46,6 +46,8 @@ pub(crate) struct World {
     lines: Vec<Line>,
     pub(crate) reads: Reads,
     pub(crate) done: BTreeMap<RequestId, Result<(), Failure>>,
+    pub(crate) statuses: BTreeMap<RequestId, Status>,
+    pub(crate) distrusts: usize,
     pub(crate) ups: usize,
     pub(crate) downs: Vec<String>,
     pub(crate) silences: usize,
@@ -77,6 +79,8 @@ impl World {
             lines,
             reads: Reads::default(),
             done: BTreeMap::new(),
+            statuses: BTreeMap::new(),
+            distrusts: 0,
             ups: 0,
             downs: Vec::new(),
             silences: 0,
@@ -140,6 +144,14 @@ impl World {
                 Effect::Done { request, result } => {
                     assert!(self.done.insert(request, result).is_none(), "answered twice");
                 }
+                Effect::Zeros { request, at, len_bytes } => {
+                    assert!(!self.done.contains_key(&request), "it is not done");
+                    self.reads.zeros(request, at, len_bytes);
+                }
+                Effect::Status { request, status } => {
+                    self.statuses.insert(request, status);
+                }
+                Effect::HolesDistrusted => self.distrusts += 1,
                 Effect::Up(_) => self.ups += 1,
                 Effect::Down(why) => self.downs.push(why),
                 Effect::Stopped => self.stopped = true,

@@ -21,7 +21,7 @@ use zc_io::Target;
 use zc_nbd::client::{ClientTls, RemoteExport};
 use zc_nbd::proto::tx_flag;
 use zc_nbd::uri::NbdUri;
-use zc_remote::{ConnId, Effect, Failure, Remote, Request, RequestId, Settings, Sink, Snapshot};
+use zc_remote::{ConnId, Effect, Failure, Remote, Request, RequestId, Settings, Sink, Snapshot, Status};
 
 use crate::clock::Clock;
 use crate::error::EngineError;
@@ -34,8 +34,8 @@ use crate::origin::remote::socket::Socket;
 const COUNTED: [u8; 8] =
     if cfg!(target_endian = "big") { [0, 0, 0, 0, 0, 0, 0, 1] } else { [1, 0, 0, 0, 0, 0, 0, 0] };
 
-/// Receiver of an answer, with the memory of a read.
-pub(super) type Done = Box<dyn FnOnce(Result<(), Failure>, Option<Target>) + Send>;
+/// Receiver of an answer, with the memory of a read. Only a block status has states.
+pub(super) type Done = Box<dyn FnOnce(Result<Status, Failure>, Option<Target>) + Send>;
 
 /// State of a connection, for the status.
 #[derive(Debug, Clone, Default)]
@@ -169,9 +169,12 @@ impl OpenRemote {
         lock(&self.shared.export).as_ref().map_or(0, |export| export.size_bytes)
     }
 
-    /// Returns `true` if the server writes zeros by itself.
+    /// Returns `true` if the server writes zeros by itself, and has not refused to do it fast.
     pub(crate) fn zeroes_fast(&self) -> bool {
-        lock(&self.shared.export).as_ref().is_some_and(|export| export.offers(tx_flag::SEND_WRITE_ZEROES))
+        let is_offered = lock(&self.shared.export)
+            .as_ref()
+            .is_some_and(|export| export.offers(tx_flag::SEND_WRITE_ZEROES));
+        is_offered && !lock(&self.shared.state).snapshot.zeroes_slowly
     }
 
     /// Returns `true` if no change was requested yet.
@@ -191,7 +194,7 @@ impl OpenRemote {
 
     /// Begins a request. `target` is the memory of a read.
     pub(super) fn submit(&self, request: Request, target: Option<Target>, done: Done) {
-        if !matches!(request, Request::Read { .. } | Request::Flush) {
+        if request.changes() {
             self.shared.is_changed.store(true, Ordering::SeqCst);
         }
         let mut inbox = lock(&self.shared.inbox);
@@ -245,6 +248,8 @@ struct Driver {
     conns: Vec<Conn>,
     targets: Targets,
     waiting: Map<RequestId, Done>,
+    /// States for a block status that is not done yet.
+    status: Option<(RequestId, Status)>,
     input: Vec<u8>,
     has_stopped: bool,
     /// Reason of the outage that was logged.
@@ -283,6 +288,7 @@ impl Driver {
             conns,
             targets: Targets::default(),
             waiting: Map::default(),
+            status: None,
             input: vec![0; REMOTE_INPUT_BYTES],
             has_stopped: false,
             logged: None,
@@ -334,12 +340,20 @@ impl Driver {
                 Effect::StartTls(conn) => self.start_tls(conn),
                 Effect::Close(conn) => self.conns[conn.0].close(),
                 Effect::HangUp(conn) => self.conns[conn.0].hang_up(),
+                Effect::Zeros { request, at, len_bytes } => self.targets.zeros(request, at, len_bytes),
+                Effect::Status { request, status } => self.status = Some((request, status)),
                 Effect::Done { request, result } => {
                     let target = self.targets.0.remove(&request);
+                    let status = self.status.take_if(|(of, _)| *of == request);
+                    let status = status.map_or_else(Status::default, |(_, status)| status);
                     if let Some(done) = self.waiting.remove(&request) {
-                        done(result, target);
+                        done(result.map(|()| status), target);
                     }
                 }
+                Effect::HolesDistrusted => tracing::warn!(
+                    "{}: the server reports zeros where it has content; its holes are not used any more",
+                    self.uri
+                ),
                 Effect::Up(export) => self.is_up(export),
                 Effect::Down(why) => self.is_down(why),
                 Effect::Silent => {

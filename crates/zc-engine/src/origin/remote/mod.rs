@@ -23,8 +23,9 @@ use std::time::Duration;
 use zc_config::{NbdUri, OriginTls, VolumeConfig};
 use zc_core::{ErrorKind, Mode, SECTOR_BYTES, u64_from_usize, usize_from_u64};
 use zc_io::{AlignedBuf, FileKind, Identity, IoError, Target};
+use zc_nbd::proto::{STATE_HOLE, STATE_ZERO};
 use zc_origin::{Landmark, OriginRequest};
-use zc_remote::{Failure, Request};
+use zc_remote::{Failure, Request, Run, Status};
 
 pub(crate) use driver::{OpenRemote, RemoteState};
 
@@ -32,6 +33,7 @@ use crate::error::EngineError;
 use crate::error::refusal::Refusal;
 use crate::limits::REMOTE_WAIT_MS;
 use crate::origin::answers::{Asker, OriginFailure};
+use crate::origin::map::{Allocation, CachedRun, MapAsker, OriginRun};
 use crate::origin::requests::{gathered, objection, zero_beyond};
 
 /// Reads the files that a connection with TLS needs. Blocks.
@@ -163,8 +165,8 @@ impl RemoteVolume {
     /// Carries out a request and waits for its end.
     fn wait_for(&self, request: Request, target: Option<Target>) -> Result<Option<Target>, Failure> {
         let (outcome, answer) = sync_channel(1);
-        let done = move |result: Result<(), Failure>, target| {
-            let _too_late = outcome.send(result.map(|()| target));
+        let done = move |result: Result<Status, Failure>, target| {
+            let _too_late = outcome.send(result.map(|_| target));
         };
         self.open.submit(request, target, Box::new(done));
         let late = |_| Failure { kind: ErrorKind::TimedOut, text: "the server does not answer".to_owned() };
@@ -193,6 +195,25 @@ impl RemoteVolume {
         self.submit(request, target, asker);
     }
 
+    /// Requests holes and residency of a range. Without an answer of the server, the whole range counts as data.
+    pub(crate) fn map(&self, start: u64, end: u64, asker: MapAsker) {
+        let inside = end.min(self.len_bytes).saturating_sub(start);
+        if inside == 0 {
+            return asker.answer(vec![OriginRun::of(end - start, false)], Vec::new());
+        }
+        let done = move |result: Result<Status, Failure>, _| {
+            let status = result.unwrap_or_default();
+            let mut runs: Vec<OriginRun> = status.allocation.into_iter().map(run_of).collect();
+            if runs.is_empty() {
+                runs.push(OriginRun::of(end - start, false));
+            }
+            let cached = |run: Run| CachedRun { len_bytes: run.len_bytes, is_cached: run.flags != 0 };
+            asker.answer(runs, status.residency.into_iter().map(cached).collect());
+        };
+        let request = Request::Status { offset: start, len_bytes: inside };
+        self.open.submit(request, None, Box::new(done));
+    }
+
     /// Bytes behind the export's end are zero.
     fn read(&self, offset: u64, mut target: Target, asker: Asker) {
         let inside = zero_beyond(&mut target, offset, self.len_bytes);
@@ -204,12 +225,22 @@ impl RemoteVolume {
     }
 
     fn submit(&self, request: Request, target: Option<Target>, asker: Asker) {
-        let done = |result: Result<(), Failure>, target: Option<Target>| {
+        let done = |result: Result<Status, Failure>, target: Option<Target>| {
             drop(target);
-            asker.done(result.map_err(OriginFailure::Remote));
+            asker.done(result.map(drop).map_err(OriginFailure::Remote));
         };
         self.open.submit(request, target, Box::new(done));
     }
+}
+
+/// A hole without the promise of zeros is data.
+fn run_of(run: Run) -> OriginRun {
+    let allocation = match run.flags & (STATE_HOLE | STATE_ZERO) {
+        flags if flags & STATE_ZERO == 0 => Allocation::Data,
+        flags if flags & STATE_HOLE == 0 => Allocation::Zeros,
+        _ => Allocation::Hole,
+    };
+    OriginRun { len_bytes: run.len_bytes, allocation }
 }
 
 /// Number of a text, the same in each version: FNV-1a with 64 bits.

@@ -35,7 +35,8 @@ use crate::front::settings::FrontLimits;
 use crate::front::shares;
 use crate::front::throttle::Cost;
 use crate::limits::REQUEST_UNITS;
-use crate::origin::map::{Mapped, OriginRun};
+use crate::origin::Origin;
+use crate::origin::map::Mapped;
 use crate::registry::Registry;
 use crate::shard::base::Base;
 use crate::shard::clients::asked::{Asked, Incoming};
@@ -316,7 +317,10 @@ impl Clients {
             OriginLag::Dirty => cache.iter().map(|run| run.len_bytes).sum(),
             OriginLag::Unknown => 0,
         };
-        let wants_origin = self.nbd.wanted(conn, &request).iter().any(|(_, is_allocation)| *is_allocation);
+        let wanted = self.nbd.wanted(conn, &request);
+        let is_remote = matches!(shared.volumes.used(volume).origin, Origin::Remote(_));
+        // The residency of a server's export is known to that server.
+        let wants_origin = wanted.iter().any(|(_, is_allocation)| *is_allocation || is_remote);
         let (requests, mut at) = self.parts(shared);
         let id = requests.begin_status(&mut at, conn, volume, request, cache);
         if wants_origin && asked_bytes > 0 {
@@ -325,8 +329,7 @@ impl Clients {
                 return;
             }
         }
-        let runs = vec![OriginRun { len_bytes: length, is_hole: false }];
-        self.origin_mapped(shared, Mapped { client: id, runs });
+        self.origin_mapped(shared, Mapped::unknown(id, length));
     }
 
     fn origin_mapped(&mut self, shared: &mut Shared<'_>, mapped: Mapped) {

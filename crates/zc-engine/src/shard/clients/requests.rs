@@ -25,7 +25,7 @@ use zc_nbd::server::{Command, Request};
 
 use crate::front::shares;
 use crate::limits::{CHANGE_BYTES_PER_UNIT, CHANGE_KEPT_PIECE_BYTES, CHANGE_PIECE_BYTES, REQUEST_UNITS};
-use crate::origin::map::{Mapped, OriginRun};
+use crate::origin::map::Mapped;
 use crate::shard::base::Base;
 use crate::shard::clients::asked::{Asked, Asker, Incoming, SECTOR, floor, served_bytes, status_bytes};
 use crate::shard::clients::nbd::{Answer, NbdFront};
@@ -88,7 +88,7 @@ pub(crate) enum Body {
     /// Flush, prefetch.
     Plain,
     /// Block status; the cache's reply for the range, and the origin's, once known.
-    Status { cache: Vec<ResidencyRun>, origin: Vec<OriginRun> },
+    Status { cache: Vec<ResidencyRun>, origin: Mapped },
     /// Write, trim, zeroing; in this order: range, edges, parts.
     Change(Change),
 }
@@ -346,17 +346,18 @@ impl Requests {
         cache: Vec<ResidencyRun>,
     ) -> u64 {
         let bytes = status_bytes(request.length());
-        let body = Body::Status { cache, origin: Vec::new() };
+        let body = Body::Status { cache, origin: Mapped::unknown(0, 0) };
         self.add_client(at, Incoming::of_connection(conn, volume, request), body, bytes)
     }
 
     /// The origin's part of a status is known.
     pub(crate) fn origin_mapped(&mut self, at: &mut At<'_>, mapped: Mapped) {
-        let client = self.table.get_mut(&mapped.client);
-        if let Some(Body::Status { origin, .. }) = client.map(|client| &mut client.body) {
-            *origin = mapped.runs;
+        let client = mapped.client;
+        let body = self.table.get_mut(&client).map(|client| &mut client.body);
+        if let Some(Body::Status { origin, .. }) = body {
+            *origin = mapped;
         }
-        self.answer(at, mapped.client);
+        self.answer(at, client);
     }
 
     fn add_client(&mut self, at: &mut At<'_>, incoming: Incoming, body: Body, charge_bytes: u64) -> u64 {

@@ -9,7 +9,7 @@ use zc_io::{AlignedBuf, Segment};
 use zc_nbd::ErrorCode;
 use zc_nbd::server::Request;
 
-use crate::origin::map::OriginRun;
+use crate::origin::map::Mapped;
 use crate::shard::clients::conn::Conn;
 use crate::shard::clients::nbd::NbdFront;
 use crate::shard::clients::status;
@@ -25,7 +25,7 @@ pub(crate) enum Answer<'a> {
     /// States of a range in cache and origin.
     Status {
         cache: &'a [ResidencyRun],
-        origin: &'a [OriginRun],
+        origin: &'a Mapped,
     },
     Done,
     Failed(ErrorKind),
