@@ -58,6 +58,7 @@ const NOISE_WRITES: &[&str] = &["zcached, noise", "zcached, write-back, noise"];
 const LZ4_WRITES: &[&str] = &["zcached, LZ4", "zcached, write-back, LZ4"];
 const WRITE_BACK: &[&str] = &["zcached, write-back", "zcached, write-back-durable"];
 
+const FAR: &[&str] = &["1 ms", "10 ms", "50 ms"];
 const NULL: &[&str] = &["null export (zc-nbd)"];
 
 /// All aims.
@@ -103,6 +104,9 @@ const AIMS: &[Aim] = &[
     aim("store", "80 % full*", &["pool"], "longest_pause_ms", &[], AtMost(10.0)),
     aim("store", "*on the disk", &["pool"], "over_bare_disk", &[], AtLeast(3.0)),
     aim("store", "*front to back", &["pool"], "last_over_first", &[], AtLeast(0.5)),
+    aim("remote", "*hit*", FAR, "cpu_us", &["local file"], AtMost(1.1)),
+    aim("remote", "misses*QD32", FAR, "link_share", &[], AtLeast(0.8)),
+    aim("remote", "destaging*", FAR, "link_share", &[], AtLeast(0.8)),
 ];
 
 /// Returns `true` if a name matches a pattern, in which `*` stands for anything.

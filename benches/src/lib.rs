@@ -26,6 +26,7 @@ mod model;
 mod nbd;
 mod options;
 mod record;
+mod remote;
 mod report;
 mod restart;
 mod store;
@@ -48,6 +49,7 @@ enum Bench {
     Trace(trace::Args),
     Record(record::Args),
     Restart(restart::Args),
+    Remote(remote::Args),
     #[command(hide = true)]
     FloorServer(floor_server::Args),
 }
@@ -68,6 +70,7 @@ pub fn main() -> anyhow::Result<()> {
         Bench::Trace(args) => trace::run(&args),
         Bench::Record(args) => record::run(&args),
         Bench::Restart(args) => restart::run(&args),
+        Bench::Remote(args) => remote::run(&args),
         Bench::FloorServer(args) => floor_server::serve(&args),
     }
 }

@@ -5,15 +5,16 @@
 use zc_host::run::{cargo, run};
 
 /// The benches of the program `bench`.
-const NAMES: [&str; 10] =
-    ["nbd", "cpu", "cores", "bootstorm", "write", "fair", "store", "trace", "record", "restart"];
+const NAMES: [&str; 11] =
+    ["nbd", "cpu", "cores", "bootstorm", "write", "fair", "store", "trace", "record", "restart", "remote"];
 
 /// Runs a benchmark: `nbd` compares the daemon with other servers, `cpu` their CPU time for each request, `cores`
 /// daemons with one I/O thread and with two, `bootstorm` the daemon with itself in pass-through while many machines
 /// boot, `write` write-back with the bare file and with write-through, `fair` a quiet client with and without others,
 /// `store` the device operations of a pool, `trace` reading a trace with replaying it, `record` volumes with and
-/// without a recording, `restart` starts of a large cache, `rivals` the daemon with other caches in a virtual machine,
-/// `stores` its store with others there; any other name is passed to criterion.
+/// without a recording, `restart` starts of a large cache, `remote` an origin behind links of 0 to 50 ms, `rivals` the
+/// daemon with other caches in a virtual machine, `stores` its store with others there; any other name is passed to
+/// criterion.
 ///
 /// # Errors
 /// A benchmark cannot be built or fails.
