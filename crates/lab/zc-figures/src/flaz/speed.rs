@@ -17,9 +17,12 @@ const MAIL: &str = "PostMark on one disk is 8 to 13 % slower with FlaZ than with
                     cache it gains 26 %, in the paper 44 %";
 const ALONE: &str = "One PostMark on eight disks is 2 % slower to 10 % faster, in the paper 6 to 15 % slower: without other clients our \
                      disks seek in turn, so that hits save more";
-const TABLES: &str = "TPC-H takes 26 to 43 % less time in caches of 25 and 50 %, in the paper 7 % less to 99 % more, and as long as \
-                      without compression at 100 %, in the paper 40 % less: our cache finds more as soon as it compresses, and \
-                      holds everything at 100 % either way";
+const TABLES: &str = "TPC-H gains at 25 and 50 % of its space as in the paper (there 20 and 99 %), but loses nothing at 100 %, where the \
+                      paper loses 40 %: ours holds everything there either way, and its scattered look-ups pay for a frame \
+                      in each case";
+const STRIPED: &str = "TPC-H on eight disks gains at 50 % as in the paper (47 %), but also at 25 %, where the paper loses 7 %, and loses \
+                       nothing at 100 %, where the paper loses 36 %: plans and the memory in front of the disks are ours, and \
+                       our eight disks seek in turn for one client";
 const CLEANER: &str = "PostMark is 27 % slower in a device that has to be cleaned, in the paper 20 %; it moves 44 MB/s there, in the paper \
                        124 MB/s, on one disk in the place of eight";
 
@@ -42,7 +45,7 @@ pub(crate) const FIGURES_IN_TIME: Figure = Figure {
         ("flaz.f6", Standing::Asserted(PACKED)),
         ("flaz.f6.rrt", Standing::Asserted(PACKED)),
         ("flaz.f7.1d", Standing::Contradicted(TABLES)),
-        ("flaz.f7.8d", Standing::Contradicted(TABLES)),
+        ("flaz.f7.8d", Standing::Contradicted(STRIPED)),
         ("flaz.f9", Standing::Contradicted(CLEANER)),
     ],
     quick: false,
@@ -90,7 +93,8 @@ struct Three {
 }
 
 impl Three {
-    /// Returns the gain in requests per second of the compressed cache over the plain one, in per cent.
+    /// Returns the gain in requests per second of the compressed cache over the plain one, in per cent. All runs answer
+    /// the same requests, so it is the gain in the time of the whole run as well (Figure 7).
     fn throughput(&self) -> f64 {
         (self.packed.iops() / self.plain.iops() - 1.0) * 100.0
     }
@@ -98,11 +102,6 @@ impl Three {
     /// Returns the gain over a system without a cache, in per cent.
     fn over_native(&self) -> f64 {
         (self.packed.iops() / self.native.iops() - 1.0) * 100.0
-    }
-
-    /// Returns the increase of the whole run's duration, in per cent.
-    fn execution(&self) -> f64 {
-        (self.packed.seconds / self.plain.seconds - 1.0) * 100.0
     }
 
     /// Returns the saving in read response time, in per cent.
@@ -132,7 +131,7 @@ fn experiment(
         let seconds = [three.native.seconds, three.plain.seconds, three.packed.seconds];
         row.extend(seconds.map(|seconds| format!("{seconds:.1}")));
         row.extend(
-            [three.throughput(), three.over_native(), three.execution(), three.response()]
+            [three.throughput(), three.over_native(), three.response()]
                 .map(|percent| format!("{percent:+.1}")),
         );
         rows.push(row);
@@ -160,7 +159,6 @@ fn run(context: &Context) -> Result<Outcome, FigureError> {
         "FlaZ s",
         "throughput %",
         "over no cache %",
-        "execution time %",
         "response saved %",
     ];
     outcome.table("FlaZ over the uncompressed cache", &columns, rows);
@@ -177,8 +175,8 @@ fn run(context: &Context) -> Result<Outcome, FigureError> {
     outcome.beside("flaz.f5", listed(&four, Three::throughput));
     outcome.beside("flaz.f6", format!("{:.0}|hits in flaz-6", server[0].throughput()));
     outcome.beside("flaz.f6.rrt", listed(&server, Three::response));
-    outcome.beside("flaz.f7.1d", listed(&queries, Three::execution));
-    outcome.beside("flaz.f7.8d", listed(&striped, Three::execution));
+    outcome.beside("flaz.f7.1d", listed(&queries, Three::throughput));
+    outcome.beside("flaz.f7.8d", listed(&striped, Three::throughput));
     cleaner(&mail, &mut outcome)?;
     judge(&one, &queries, &mut outcome);
     agreed(&four, &server, &mut outcome);
@@ -220,9 +218,9 @@ fn judge(one: &[Three], queries: &[Three], outcome: &mut Outcome) {
     );
     outcome.asserted(
         PACKED,
-        queries[0].execution() < -5.0,
-        "TPC-H, 1D-1S, 25 %: FlaZ is done sooner, as it finds more",
-        format!("{:+.1} %", queries[0].execution()),
+        queries[0].throughput() > 5.0,
+        "TPC-H, 1D-1S, 25 %: FlaZ takes less time, because it finds more, as in the paper",
+        format!("{:+.1} %", queries[0].throughput()),
     );
 }
 

@@ -8,6 +8,8 @@ use crate::{Ablation, Axis, Chart, Context, Figure, FigureError, Outcome, Standi
 const LESS: &str = "Ours gains 13 to 14 %, the paper 14 to 25 %: the generated workloads have one skew and one share of \
                     duplicates for all three. `nitro-sweep` shows that both decide the size of the gain";
 const REDUCED: &[Ablation] = &[Ablation::Incompressible, Ablation::Irreducible];
+const SKEW: &str = "Zipf's exponent, 1.15, which the paper does not state: `nitro-sweep` shows that it decides the size of \
+                    the gain";
 
 /// Nitro's Figure 4.
 pub(crate) const FIGURE_4: Figure = Figure {
@@ -23,7 +25,7 @@ pub(crate) const FIGURE_4: Figure = Figure {
         ("nitro.f4.dc.a", Standing::Contradicted(LESS)),
         ("nitro.f4.dc.b", Standing::Contradicted(LESS)),
         ("nitro.f4.dc.c", Standing::Contradicted(LESS)),
-        ("nitro.f4.c", Standing::Asserted(REDUCED)),
+        ("nitro.f4.c", Standing::Fitted(SKEW)),
         (
             "nitro.f4.d",
             Standing::Contradicted("Half a point to a point below the paper's least, 8 %; see `nitro-sweep`"),

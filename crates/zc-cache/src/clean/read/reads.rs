@@ -147,7 +147,7 @@ impl Reads {
                 sorted.cache = true;
             }
             SectorSource::Stored(mapping, place) => {
-                sorted.hit(StoredPart { place, mapping, portion, dirty: None })
+                sorted.hit(StoredPart { place, mapping, portion, dirty: None });
             }
             SectorSource::Filling(fill) => {
                 core.base.stats.extent_joins += 1;
