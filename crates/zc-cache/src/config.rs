@@ -7,12 +7,12 @@ use zc_core::units::SizeOrShare;
 use zc_core::{Ack, Codec, DedupDomain, Destage, FingerprintKind, HashKey, Mode, Priority, VolumeId};
 use zc_format::Geometry;
 
-/// Bits of a slot's generation in an index entry by default: the full sweep that separates equal ones is 255 reuses
-/// away.
+/// Default number of generation bits in an index entry: slots are reused 255 times between full sweeps that separate
+/// equal generations.
 pub const GENERATION_BITS_DEFAULT: u8 = 8;
 
-/// Extents of a clearing that waits for dirty data by default, 64 MiB. As dirty data they take 8 ms, and each gets a
-/// write of the origin later; 512 records of dirty data take a disk some seconds at most.
+/// Default minimum extents of a clearing that waits for dirty data, 64 MiB. As dirty data they take 8 ms, and each
+/// needs an origin write later; 512 dirty extents take a disk some seconds at most.
 const DRAIN_EXTENTS_MIN: u64 = 8192;
 
 /// Settings of the cache as a whole.
@@ -22,7 +22,7 @@ pub struct ManagerConfig {
     pub geometry: Geometry,
     /// The cache's fingerprint function.
     pub fingerprint: FingerprintKind,
-    /// Entries of the file index. Bounded by `max_ram`; when full, the least recently used of a bucket goes.
+    /// Entries of the file index. Bounded by `max_ram`; a full bucket evicts its least recently used entry.
     pub file_index_entries: u64,
     /// Entries of the fingerprint index (0 = none): file index entries times the fingerprint index ratio.
     pub fingerprint_index_entries: u64,
@@ -32,32 +32,30 @@ pub struct ManagerConfig {
     pub read_buffer_bytes: u32,
     /// Bytes of partly written extents kept until they are complete.
     pub staging_bytes: u32,
-    /// Bytes of extents that may be on their way into the cache at once; beyond, insertion is skipped (G8).
+    /// Maximum bytes of extents being inserted; further insertions are skipped (G8).
     pub insert_bytes_max: u32,
-    /// A WEU that is open for so long is written as it is.
+    /// Age at which an open WEU is written even if it is not full.
     pub weu_max_age_ms: u64,
-    /// Journal records wait at most this long before they are written.
+    /// Maximum delay of journal records before they are written.
     pub journal_delay_ms: u64,
-    /// Consecutive bytes of a read stream after which read-ahead starts.
+    /// Consecutive bytes of a read stream from which it is prefetched.
     pub prefetch_threshold_bytes: u32,
-    /// Largest read-ahead (0 = none).
+    /// Maximum prefetch (0 = none).
     pub prefetch_max_bytes: u32,
-    /// Memory for fingerprints of extents whose data was evicted, in bytes (0 = none are kept). Of use with a
-    /// collision-resistant fingerprint, for volumes with `dedup` whose origin has no recipes of its own.
+    /// Memory for fingerprints of evicted extents, in bytes (0 = none). Requires a collision-resistant fingerprint;
+    /// applies to volumes with `dedup` whose origin has no recipes of its own.
     pub learned_recipes_bytes: u64,
-    /// Fingerprints kept of the headers of WEUs that are on the device alone.
+    /// Cached header fingerprints of WEUs that are not in memory.
     pub header_prints_max: u32,
-    /// Regions that may be active at once.
+    /// Maximum number of active regions.
     pub regions_active_max: u32,
-    /// Minimum number of extents of a piece of a trim or zeroing that is cleared as a range, without mapping its
-    /// zeros.
+    /// Minimum extents of a piece of a trim or zeroing that is cleared as a range, without mapping its zeros.
     pub range_extents_min: u64,
-    /// Minimum number of extents of a trim or zeroing, of a volume in write-back, that waits until the origin has the
-    /// dirty data, and bypasses the dirty layer, if that is a sixteenth of its extents at most: as dirty data, it
-    /// takes a record for each extent.
+    /// Minimum extents of a trim or zeroing of a write-back volume that may bypass the dirty layer after destaging, if
+    /// at most a sixteenth of its extents are dirty: as dirty data it would take a record for each extent.
     pub drain_extents_min: u64,
-    /// One in this number of the stored extents that reads get from the device is hashed (0 = none): its content must
-    /// match its fingerprint.
+    /// Sampling rate of fingerprint verification: one in this number of extents read from the device is hashed and
+    /// compared (0 = none).
     pub prove_hits: u32,
     /// Discard slots before reuse.
     pub discard: bool,
@@ -65,20 +63,20 @@ pub struct ManagerConfig {
     pub replacement: Replacement,
     /// Policy that places extents in a WEU.
     pub packer: Packer,
-    /// An operation of the cache device that takes longer puts the cache out of order, in milliseconds (0 = none does).
+    /// Time limit of operations of the cache device in milliseconds; exceeding it takes the cache offline (0 = no
+    /// limit).
     pub device_deadline_ms: u64,
-    /// A read of stored extents that the origin has too goes there if it takes longer, in milliseconds (0 = none does).
+    /// Time limit of reads of clean stored extents in milliseconds, after which the origin is read (0 = no limit).
     pub slow_read_ms: u64,
-    /// Write-back, as far as it concerns the cache as a whole.
+    /// Write-back settings of the cache as a whole.
     pub dirty: DirtyConfig,
-    /// Key of the places of extents in hash maps. Clients choose extents, and must not have it.
+    /// Key for hashing extents in hash maps. Clients choose extents, so the key must be secret.
     pub hash_key: HashKey,
 }
 
 impl ManagerConfig {
-    /// A cache with `index_entries` index entries each for files and fingerprints, otherwise as in the shipped
-    /// configuration. It learns no recipes, discards nothing, and has the fixed hash key: the caller decides on
-    /// memory, the device's abilities and clients.
+    /// Creates the shipped configuration with `index_entries` entries in each index, but without learned recipes and
+    /// discards, and with a fixed hash key: the caller decides on memory, the device's abilities and clients.
     #[must_use]
     pub fn new(geometry: Geometry, fingerprint: FingerprintKind, index_entries: u64) -> Self {
         Self {
@@ -95,7 +93,7 @@ impl ManagerConfig {
             prefetch_threshold_bytes: 256 << 10,
             prefetch_max_bytes: 128 << 10,
             learned_recipes_bytes: 0,
-            // 2 MiB or so.
+            // About 2 MiB.
             header_prints_max: 1 << 15,
             regions_active_max: ACTIVE_REGIONS_DEFAULT,
             range_extents_min: 513,
@@ -115,20 +113,20 @@ impl ManagerConfig {
 /// Bounds and rates of write-back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DirtyConfig {
-    /// Share of the slots that may hold dirty extents, in per cent; writes wait beyond (the high watermark).
+    /// High watermark: share of slots that may hold dirty extents, in per cent. Writes wait above it.
     pub high_percent: u8,
-    /// Share of the slots from which on destaging runs without a pause (the low watermark).
+    /// Low watermark: share of slots from which destaging runs continuously.
     pub low_percent: u8,
-    /// Bytes of acknowledged writes that may be in memory alone.
+    /// Maximum bytes of acknowledged writes that are in memory only.
     pub memory_bytes: u64,
-    /// Destaging begins after so long without a client request.
+    /// Time without client requests after which destaging begins.
     pub idle_ms: u64,
-    /// Origin writes of one volume's destaging that may be in flight.
+    /// Maximum origin writes in flight for the destaging of one volume.
     pub destage_writes: u32,
-    /// Bound on the bytes a second that destaging writes to all origins together (0 = no bound). It does not apply
-    /// while writes wait for capacity, nor to a volume that is drained.
+    /// Maximum bytes per second that destaging writes to all origins together (0 = no bound). It does not apply while
+    /// writes wait for capacity, nor to a volume that is drained.
     pub destage_bytes_per_s: u64,
-    /// Interval in milliseconds in which committed dirty data is read back once (0 = never).
+    /// Interval in milliseconds in which all committed dirty data is read back once (0 = never).
     pub scrub_interval_ms: u64,
 }
 
@@ -149,15 +147,15 @@ impl Default for DirtyConfig {
 /// Policy that chooses the WEU to evict when a slot is needed. See the documentation of module `policy`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Replacement {
-    /// The least recently used one.
+    /// Least recently used first.
     Lru,
-    /// The oldest, unless it is used much.
+    /// Oldest first, except for frequently used units.
     FifoReinsert,
-    /// S3-FIFO: new ones soon, unless they are used much.
+    /// S3-FIFO: new units early, except for frequently used ones.
     S3Fifo,
-    /// The least recently used one, unless many addresses share its content.
+    /// Least recently used first, except for units whose content many addresses share.
     SharedLru,
-    /// The least recently used ones first, the emptier the sooner.
+    /// Least recently used first, weighted by the share of dead content.
     #[default]
     CostBenefit,
 }
@@ -165,35 +163,35 @@ pub enum Replacement {
 /// Policy that places extents in a WEU. See the documentation of module `packer`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Packer {
-    /// Behind the last one.
+    /// Directly after the previous one.
     #[default]
     Append,
-    /// So that they touch the fewest pages of 4 KiB: into the first gap that fits.
+    /// In the first gap that fits without touching an additional 4 KiB page.
     FirstFit,
-    /// So that they touch the fewest pages of 4 KiB: into the smallest gap that fits.
+    /// In the smallest gap that fits without touching an additional 4 KiB page.
     BestFit,
 }
 
-/// Extents that enter the cache.
+/// Rule for extents that may enter the cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Admission {
-    /// All.
+    /// All extents.
     Always,
-    /// Read misses on their second time; writes always.
+    /// Writes, and read misses at their second access.
     SecondTouch,
-    /// The better of both for the cache as a whole, by ghost caches: all, or read misses on their second time.
+    /// The better of both for the cache as a whole, chosen by ghost caches.
     Auto,
     /// None: lookups and invalidation only.
     Never,
 }
 
-/// Reaction of a volume when the cache device is lost with dirty data on it.
+/// Behaviour of a volume whose dirty data is lost with the cache device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnLoss {
     /// Every request fails.
     #[default]
     Error,
-    /// Reads of clean data are served from the origin; everything else fails. Where the dirty set is unknown, because
+    /// Reads of clean data are served from the origin; everything else fails. If the dirty set is unknown, because
     /// journal and checkpoint may be incomplete, everything fails as with [`OnLoss::Error`].
     ReadOnly,
 }
@@ -201,22 +199,22 @@ pub enum OnLoss {
 /// Settings of a volume for write-back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WriteBackConfig {
-    /// Condition on which a write is acknowledged.
+    /// Condition for the acknowledgement of a write.
     pub ack: Ack,
-    /// No dirty extent is to be older than this when the origin can keep up, in milliseconds.
+    /// Target for the maximum age of dirty extents, in milliseconds, while the origin can keep up.
     pub max_dirty_age_ms: u64,
-    /// Order in which the origin gets dirty data.
+    /// Order in which dirty data is destaged.
     pub destage: Destage,
-    /// Silence of the volume's clients is a reason to destage. If not, dirty data waits for another trigger: its age,
-    /// a shortage of capacity, an operator.
+    /// Destages when the volume's clients are idle. Otherwise dirty data waits for another trigger: its age, a
+    /// shortage of capacity, an operator.
     pub destages_idly: bool,
-    /// Reaction when dirty data is out of reach.
+    /// Behaviour when dirty data is lost.
     pub on_loss: OnLoss,
-    /// Longest wait of a write for capacity while the origin has no space, in milliseconds, before it fails.
+    /// Maximum wait of a write, in milliseconds, while the origin has no space; then it fails.
     pub full_wait_ms: u64,
 }
 
-/// Default wait of a write for an origin without space, in milliseconds.
+/// Default maximum wait of a write for an origin without space, in milliseconds.
 pub const FULL_WAIT_MS_DEFAULT: u64 = 10_000;
 
 impl Default for WriteBackConfig {
@@ -238,65 +236,65 @@ impl Default for WriteBackConfig {
 /// bounds are described in the documentation of module `device::slots::classes`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ShareConfig {
-    /// Its clean content takes at most so much; none: as much as there is.
+    /// Maximum size of its clean content; `None`: unbounded.
     pub quota: Option<SizeOrShare>,
-    /// Content of other volumes leaves so much of its content alone; none: nothing.
+    /// Size of its content that other volumes cannot evict; `None`: none.
     pub reserve: Option<SizeOrShare>,
-    /// Order in which it loses content: before other volumes, or after them.
+    /// Order of eviction among volumes.
     pub priority: Priority,
 }
 
 /// Settings of a volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VolumeConfig {
-    /// Its number on media.
+    /// Number of the volume on media.
     pub id: VolumeId,
-    /// Its size in bytes, a multiple of 512; it only grows while the volume is served.
+    /// Size in bytes, a multiple of 512; it only grows while the volume is served.
     pub size_bytes: u64,
-    /// Size of its regions in bytes, a multiple of the extent size; fixed when the volume is first seen.
+    /// Size of its regions in bytes, a multiple of the extent size; fixed when the volume is first added.
     pub region_bytes: u64,
-    /// Its mode.
+    /// Cache mode.
     pub mode: Mode,
-    /// Its admission rule.
+    /// Admission rule.
     pub admission: Admission,
     /// Bytes of a stream after which its misses and writes are not inserted (0 = no bound). The stream must be
     /// detected as one, see [`ManagerConfig::prefetch_threshold_bytes`].
     pub sequential_cutoff_bytes: u64,
-    /// Set if its extents share content.
+    /// Deduplicates its extents.
     pub dedup: bool,
-    /// Volumes that it shares content with; fixed while the volume is served. A volume that was in another domain
-    /// when it was last served must not be `trusted`, nor have dirty data: its stored content may be shared with its
-    /// neighbours of then.
+    /// Volumes with which it shares content; fixed while the volume is served. A volume that was last served in
+    /// another domain must not be `trusted` or have dirty data: its stored content may be shared with volumes of that
+    /// domain.
     pub domain: DedupDomain,
-    /// Compression of its extents.
+    /// Compression codec.
     pub codec: Codec,
-    /// Share of its fingerprints that are indexed, in per cent, chosen by fingerprint.
+    /// Share of fingerprints that are indexed, in per cent, chosen by fingerprint.
     pub index_share_percent: u8,
-    /// The origin has fingerprints of its contents, which the manager requests (see
+    /// The origin reports fingerprints of its contents, which the manager requests (see
     /// [`crate::seam::Action::WantRecipe`]).
     pub recipes: bool,
-    /// Set if its cached content at start may be trusted (pairing with the origin held).
+    /// Content cached by earlier sessions is trusted: the origin is still the paired one.
     pub trusted: bool,
-    /// Its share of the cache.
+    /// Share of the cache.
     pub share: ShareConfig,
-    /// Ranges of it, in bytes, that stay in the cache and are brought there, as far as the volume goes. See the
+    /// Ranges of bytes that are read into the cache and stay there, as far as the volume extends. See the
     /// documentation of module `device::slots::kept`.
     pub pins: Vec<Range<u64>>,
-    /// Write-back settings; also used while it still has dirty data after a change of its mode.
+    /// Write-back settings, which also apply to remaining dirty data after a change of the mode.
     pub write_back: WriteBackConfig,
-    /// Set if it may have had dirty data when the last session ended: if journal and checkpoint are incomplete, it is
-    /// fenced.
+    /// Set if the volume may have had dirty data at the end of the last session. It is fenced if journal and
+    /// checkpoint are incomplete.
     pub may_be_dirty: bool,
-    /// Set if acknowledged writes were lost, or may have been, without a report to clients that still live (see
-    /// [`crate::loss`]): the first flush of a client fails. It counts when the volume is first served.
+    /// Set if acknowledged writes were lost, or may have been, without a report to clients that are still connected
+    /// (see [`crate::loss`]): the first client flush after the volume is added fails.
     pub lost_writes: bool,
-    /// The driver has flushed the origin, and nothing was written to it since: the first flush of a client need not
-    /// reach it.
+    /// The origin was flushed and has not been written since, so the first client flush need not reach it.
     pub origin_is_flushed: bool,
 }
 
 impl VolumeConfig {
-    /// A volume as the shipped configuration has it, paired with its origin, without dirty data of an earlier session.
+    /// Settings of a volume in the shipped configuration, paired with its origin, without dirty data of an earlier
+    /// session.
     #[must_use]
     pub fn new(id: VolumeId, size_bytes: u64, region_bytes: u64) -> Self {
         Self {

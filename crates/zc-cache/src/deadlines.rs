@@ -1,25 +1,25 @@
-//! Time limits of the cache device's operations, and the consequences when they pass.
+//! Time limits of the cache device's operations.
 //!
 //! # The clock
-//! Age is counted in *patience*: time as ticks bring it, of which one tick brings at most [`TICK_STEP_MS`]. A process
-//! that was stopped, or a machine that was, has many completions to process when it resumes; they get the time for
-//! that. Operations have rising numbers, so that a mark (a number and a time) every [`MARK_STEP_MS`] dates all of
-//! them to within that step. Nothing is done for each operation.
+//! Age is measured by *patience*: the time between ticks, of which one tick counts at most [`TICK_STEP_MS`]. After a
+//! process or machine was suspended, many completions are pending; the limit leaves time to process them. Operation
+//! numbers increase, so a mark (a number and a time) every [`MARK_STEP_MS`] dates all of them to within that step, at
+//! no cost per operation.
 //!
 //! # Consequences
-//! - A read of clean extents that takes longer than `slow_read_ms` is abandoned: the extents come from the origin. It
-//!   counts as a failed read, and many in a row put the cache out of service.
-//! - Any operation that takes longer than `device_deadline_ms` puts the cache out of service (G4). All operations
-//!   that the device has are abandoned then, because those behind the one that hangs will hang too.
+//! - A read of clean extents that exceeds `slow_read_ms` is abandoned: the extents are read from the origin. It counts
+//!   as a failed read, and many in a row take the cache offline.
+//! - Any operation that exceeds `device_deadline_ms` takes the cache offline (G4). All operations of the device are
+//!   abandoned then, because those queued after a hanging one will hang too.
 //!
 //! # Late effects of an abandoned operation
-//! The driver reports its completion at once, as an error, and drops the device's later result. A read that ends late
-//! reaches no client: the driver's own memory takes its bytes. A write may reach the device at any later time. Writes
-//! are abandoned only when the cache is out of service; this session writes nothing more to it, and the next one
-//! begins when the device has answered all (the driver keeps the device locked until then). To that session it is a
-//! write that was in flight when the power went.
+//! The driver completes an abandoned operation at once with an error, and drops the device's later result. The bytes
+//! of a late read reach the driver's memory and no client. A late write may reach the device at any time. Writes are
+//! abandoned only when the cache is offline; this session issues no more of them, and the next one begins when the
+//! device has completed all (the driver keeps the device locked until then). For that session it is a write that was
+//! in flight at a power failure.
 //!
-//! Out of scope: timing operations of origins, discards, or records in the state directory.
+//! Out of scope: time limits of origin operations, discards, and records in the state directory.
 
 use std::collections::VecDeque;
 
@@ -32,23 +32,22 @@ use crate::ops::OpKind;
 use crate::ops::read::Op as ReadOp;
 use crate::seam::Action;
 
-/// Most that one tick adds to the age of an operation.
+/// Maximum age that one tick adds to an operation.
 pub(crate) const TICK_STEP_MS: u64 = 100;
-/// Time between two marks, and between two checks of the operations in flight.
+/// Time between marks, and between checks of the operations in flight.
 const MARK_STEP_MS: u64 = 100;
 
-/// The ages of operations.
+/// Ages of operations in flight.
 #[derive(Debug, Default)]
 pub(crate) struct Deadlines {
     last_tick_ms: Option<u64>,
     patience_ms: u64,
-    /// (First number that was not given out yet, patience then), oldest first.
+    /// Marks, oldest first: the next unused number, and the patience at that time.
     marks: VecDeque<(u64, u64)>,
 }
 
 impl Deadlines {
-    /// Advances time; `next_number` is larger than the number of each operation so far. Returns `true` if a check is
-    /// due.
+    /// Advances time; `next_number` exceeds all operation numbers so far. Returns `true` if a check is due.
     pub(crate) fn tick(&mut self, now_ms: u64, next_number: u64, longest_ms: u64) -> bool {
         let last_ms = self.last_tick_ms.replace(now_ms).unwrap_or(now_ms);
         self.patience_ms += now_ms.saturating_sub(last_ms).min(TICK_STEP_MS);
@@ -56,14 +55,14 @@ impl Deadlines {
             return false;
         }
         self.marks.push_back((next_number, self.patience_ms));
-        // Of the marks that are old enough for every limit the newest suffices.
+        // Of the marks older than every limit only the newest is needed.
         while self.marks.get(1).is_some_and(|mark| self.patience_ms - mark.1 >= longest_ms) {
             self.marks.pop_front();
         }
         true
     }
 
-    /// Operations with a lower number have taken at least this long.
+    /// Returns the number below which operations have exceeded the limit.
     fn overdue_below(&self, limit_ms: u64) -> u64 {
         let old = self.marks.iter().rev().find(|mark| self.patience_ms - mark.1 >= limit_ms);
         old.map_or(0, |mark| mark.0)
@@ -71,13 +70,13 @@ impl Deadlines {
 }
 
 fn abandon(mut ops: Vec<OpId>, base: &mut Base) {
-    // The table has no order of its own that a simulation could repeat.
+    // The table's order differs between runs; a simulation must not depend on it.
     ops.sort_unstable();
     ops.into_iter().for_each(|op| base.port.emit(Action::Abandon { op }));
 }
 
 impl Deadlines {
-    /// Abandons operations that the device has had for too long.
+    /// Abandons operations that exceed their limits.
     pub(crate) fn age_device_ops(&mut self, core: &mut Core, clean: &mut Clean) {
         let (slow_ms, deadline_ms) = (core.base.cfg().slow_read_ms, core.base.cfg().device_deadline_ms);
         let next_number = core.base.port.next_number();
@@ -127,7 +126,7 @@ mod tests {
         let mut deadlines = Deadlines::default();
         assert!(deadlines.tick(5_000, 10, 1000));
         assert_eq!(deadlines.overdue_below(1), 0, "nothing has waited yet");
-        // An operation with number 12 begins, and the process is stopped for an hour.
+        // Operation 12 begins, and the process is suspended for an hour.
         assert!(deadlines.tick(3_605_000, 20, 1000));
         assert_eq!(deadlines.overdue_below(100), 10, "one step and no more");
         assert_eq!(deadlines.overdue_below(101), 0);

@@ -1,6 +1,5 @@
 //! `expect` with one message, for lookups that cannot fail unless the manager lost count.
 
-/// See the module documentation.
 pub(crate) trait ExpectHeld<T> {
     /// The value; panics when it is absent: a broken invariant.
     fn expect_held(self) -> T;

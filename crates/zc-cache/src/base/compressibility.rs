@@ -1,21 +1,21 @@
-//! Selective compression: incompressible data comes in streams, and a stream that was detected as such is not tried
-//! again and again (CaFTL, section III.B.3).
+//! Selective compression: detects streams of incompressible data, so that their extents are stored without further
+//! attempts (CaFTL, section III.B.3).
 //!
 //! As there, a filtering table of [`STREAMS_MAX`] sequential streams keeps the last address of each and a counter of
 //! its incompressible chunks (a chunk is an extent here); from [`THRESHOLD`] on the stream is stored as it is. When
 //! the table is full the stream with the smallest counter is dropped; counters of streams that were not seen for
 //! [`STALE_CALLS`] calls count as 0.
 //!
-//! Added to it: compression works beside the stream, so that extents are decided upon before earlier ones are
-//! reported; a stream therefore starts with its first decision and its address follows the decisions. And probes:
-//! every n-th extent of a filtered stream is compressed all the same. n doubles from 2 with every unsuccessful probe,
-//! up to 64 or the extents of 1 MiB, whichever is less, and the first probe that compresses ends the filter. With 8
-//! KiB extents a stream has spent 4 attempts and 6 probes after 130 extents, its first MiB, and 1 of 64 (1.6 %) from
-//! then on; data that compresses again is noticed within 64 extents, 512 KiB. Mixed data, where four incompressible
-//! extents in a row are chance, loses little because the first probe comes at once: 7 of 10 extents are tried when
-//! every other one compresses, at random.
+//! Two additions. Compression is asynchronous, so extents are decided upon before the outcomes of earlier ones are
+//! reported; a stream therefore starts with its first decision, and its address follows the decisions. And every n-th
+//! extent of a filtered stream is compressed as a probe. n doubles from 2 with every unsuccessful probe, up to 64
+//! extents or 1 MiB, whichever is less, and the first probe that compresses ends the filter. With 8 KiB extents a
+//! stream has spent 4 attempts and 6 probes after 130 extents, its first MiB, and 1 of 64 (1.6 %) from then on; data
+//! that compresses again is detected within 64 extents, 512 KiB. Mixed data, where four incompressible extents in a
+//! row are chance, loses little because the first probe comes at once: 7 of 10 extents are tried when every other one
+//! compresses, at random.
 //!
-//! Out of scope: compressing, and judging single extents that belong to no stream.
+//! Out of scope: compression itself, and judging single extents that belong to no stream.
 
 use zc_core::{ExtentNo, VolumeId, limits};
 
@@ -29,9 +29,9 @@ const PROBE_EXTENTS_MAX: u32 = 64;
 const PROBE_BYTES_MAX: u32 = 1 << 20;
 /// First distance of probes, in extents.
 const PROBE_EXTENTS_FIRST: u32 = 2;
-/// Extents by which decisions of one stream may come out of order.
+/// Maximum distance of out-of-order decisions in one stream, in extents.
 const REACH: u64 = 16;
-/// Extents by which a report may come after the latest decision of its stream.
+/// Maximum distance of a report from the latest decision of its stream, in extents.
 const REPORT_REACH: u64 = 4096;
 /// Calls after which an unused stream's counter is invalid.
 const STALE_CALLS: u64 = 1 << 14;
@@ -39,17 +39,14 @@ const STALE_CALLS: u64 = 1 << 14;
 #[derive(Debug, Clone, Copy)]
 struct Stream {
     volume: VolumeId,
-    /// The extent after the last one decided upon.
+    /// Extent after the last decision.
     next: u64,
     incompressible: u32,
-    /// Distance of probes, in extents.
     probe_every: u32,
-    /// Extents since the last probe.
     unprobed: u32,
     used: u64,
 }
 
-/// The filtering table. See the module documentation.
 #[derive(Debug, Default)]
 pub(crate) struct CompressionFilter {
     streams: Vec<Stream>,
@@ -57,7 +54,7 @@ pub(crate) struct CompressionFilter {
 }
 
 impl CompressionFilter {
-    /// Returns `true` if compression of an extent is worth trying. The outcome of every try must be reported.
+    /// Returns `true` if an extent should be compressed. The caller reports the outcome of every attempt.
     pub(crate) fn should_try(&mut self, volume: VolumeId, extent: ExtentNo, extent_bytes: u32) -> bool {
         self.calls += 1;
         let near = |stream: &Stream| extent.0.abs_diff(stream.next) <= REACH;
@@ -78,8 +75,7 @@ impl CompressionFilter {
         probe
     }
 
-    /// Records the outcome of a try: `stored_bytes` of `raw_bytes` are left, as many or more when it did not
-    /// compress.
+    /// Records that `raw_bytes` were stored as `stored_bytes`, which are not fewer if the extent did not compress.
     pub(crate) fn report(&mut self, volume: VolumeId, extent: ExtentNo, raw_bytes: u32, stored_bytes: u32) {
         let compresses = stored_bytes.saturating_add(limits::PLACE_ALIGN_BYTES) <= raw_bytes;
         let near = |stream: &Stream| {
@@ -98,7 +94,6 @@ impl CompressionFilter {
         }
     }
 
-    /// Returns the nearest stream for which `near` is true.
     fn find(
         &mut self,
         volume: VolumeId,

@@ -1,4 +1,4 @@
-//! How often streams are tried: incompressible, compressible, turning, mixed, many at a time, reported late.
+//! Compression attempts of streams: incompressible, compressible, alternating, mixed, concurrent, and reported late.
 
 use std::collections::VecDeque;
 
@@ -8,7 +8,7 @@ const EXTENT: u32 = 8 << 10;
 /// Extents of 1 MiB.
 const MIB: u64 = 128;
 
-/// Runs extents through the filter, each try reported when `lag` more extents were decided upon; returns the tries.
+/// Runs extents through the filter, with each report delayed by `lag` decisions; returns the attempts.
 fn run(
     filter: &mut CompressionFilter,
     volume: u16,

@@ -1,23 +1,21 @@
-//! Findings of a component that other components have to act on.
+//! Effects: events of a component that other components must handle.
 //!
-//! Job: route them upwards. A component appends an effect to [`crate::base::Base::effects`]; the manager routes it to
-//! the others when the component has done its own work. So no component calls those above it.
+//! A component appends an effect to [`crate::base::Base::effects`]; the manager routes it to the others when the
+//! component has finished its own work, so that no component calls those above it.
 
 use zc_core::{ErrorKind, ExtentKey, VolumeId};
 
-/// See the module documentation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Effect {
-    /// The cache device failed with this error. [`crate::base::Base::health`] reflects it already.
+    /// The cache device failed. [`crate::base::Base::health`] reflects it already.
     DeviceFailed(ErrorKind),
-    /// A sample of the volume differs from its origin: its earlier stored content is not trusted any more.
+    /// A sample of the volume differs from its origin: content that earlier sessions stored is no longer trusted.
     OriginDiffers(VolumeId),
     /// The origin may have lost writes since its last flush.
     OriginLost(VolumeId),
-    /// A client could not be given dirty data of the extent.
+    /// A client's read of dirty data failed.
     DirtyReadFailed(ExtentKey),
-    /// A write of dirty data to its origin ended.
     DestageWriteEnded(VolumeId, Result<(), ErrorKind>),
-    /// Completion of the origin flush that the removal of its volume waits for.
+    /// Completion of the origin flush before a volume's removal.
     RemovalFlushed(VolumeId, Result<(), ErrorKind>),
 }

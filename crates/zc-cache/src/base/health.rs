@@ -1,28 +1,26 @@
-//! Health of the cache device: its state, errors in a row, and the records of distrust that are not durable yet.
+//! Health of the cache device: its state, consecutive errors, and records of distrust that are not durable yet.
 //!
-//! Job: count and remember. Invariants: a record of distrust that failed is retried until it is durable or a stop has
-//! tried once more. Out of scope: acting on any of it (`failure` does).
+//! Invariants: a failed record of distrust is retried until it is durable or a stop has retried it once. Out of scope:
+//! reactions to failures (see `failure`).
 
 use zc_core::VolumeId;
 
-/// Errors in a row that put the cache out of order.
+/// Consecutive errors after which the cache goes offline.
 const ERRORS_IN_ROW_MAX: u32 = 8;
-/// Time between the end of an attempt to record a distrust and the next attempt.
+/// Delay between attempts to record a distrust.
 const RECORD_RETRY_MS: u64 = 1000;
-/// Time after the failure of the device until writes that need the record fail instead of waiting for it.
+/// Time after a device failure from which writes that need the record of distrust fail instead of waiting for it.
 const RECORD_PATIENCE_MS: u64 = 30_000;
 
-/// State of the cache device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Health {
     Good,
-    /// The device failed; the distrust of its contents is being recorded.
+    /// The device failed, and the distrust of its contents is being recorded.
     Failing,
-    /// Out of order; everything goes to the origin.
+    /// Offline: all requests go to the origin.
     Failed,
 }
 
-/// The state of the cache device and its errors in a row.
 #[derive(Debug)]
 pub(crate) struct DeviceHealth {
     state: Health,
@@ -40,7 +38,7 @@ impl DeviceHealth {
         self.state
     }
 
-    /// Marks the device as failed. Returns `true` if it worked until now.
+    /// Marks the device as failed. Returns `true` on the first call.
     pub(crate) fn fail(&mut self) -> bool {
         let was_good = self.state == Health::Good;
         if was_good {
@@ -49,52 +47,49 @@ impl DeviceHealth {
         was_good
     }
 
-    /// Marks the distrust of its contents as recorded.
     pub(crate) const fn recorded(&mut self) {
         self.state = Health::Failed;
     }
 
-    /// Records the result of a read; returns `true` when too many failed in a row.
+    /// Records the result of a read. Returns `true` if too many have failed in a row.
     pub(crate) const fn read_ended(&mut self, failed: bool) -> bool {
         self.errors.read_ended(failed)
     }
 
-    /// Records the result of a write of a WEU; returns `true` when too many failed in a row.
+    /// Records the result of a write of a WEU. Returns `true` if too many have failed in a row.
     pub(crate) const fn write_ended(&mut self, failed: bool) -> bool {
         self.errors.write_ended(failed)
     }
 }
 
-/// The records of distrust that are not durable yet.
+/// Records of distrust that are not durable yet.
 #[derive(Debug, Default)]
 pub(crate) struct Distrusts {
-    /// Time at which the device failed.
     since_ms: u64,
-    /// Records to try again: of volumes, or of all of them.
+    /// Records to retry: a volume, or `None` for all volumes.
     pending: Vec<Option<VolumeId>>,
     retry_at_ms: u64,
-    /// A stop has tried once more.
+    /// The stop has made its only retry.
     last_try: bool,
 }
 
 impl Distrusts {
-    /// Marks the device as failed: the wait for the record of all volumes begins.
+    /// Starts the wait for the record that covers all volumes.
     pub(crate) const fn device_failed(&mut self, now_ms: u64) {
         self.since_ms = now_ms;
     }
 
-    /// Records that an attempt to record the distrust of a volume, or of all, failed.
     pub(crate) fn record_failed(&mut self, volume: Option<VolumeId>, now_ms: u64) {
         self.pending.push(volume);
         self.retry_at_ms = now_ms + RECORD_RETRY_MS;
     }
 
-    /// Records that the record of all is durable. It covers each volume.
+    /// Handles the durability of the record of all volumes, which covers each of them.
     pub(crate) fn all_recorded(&mut self) {
         self.pending.clear();
     }
 
-    /// Takes the records that are due for a retry. A stop tries once, without a delay.
+    /// Takes the records that are due for a retry. A stop retries once, without a delay.
     pub(crate) fn take_due(&mut self, now_ms: u64, is_stopping: bool) -> Vec<Option<VolumeId>> {
         let at_stop = is_stopping && !self.pending.is_empty() && !self.last_try;
         let is_time = now_ms >= self.retry_at_ms && !is_stopping;
@@ -105,20 +100,18 @@ impl Distrusts {
         core::mem::take(&mut self.pending)
     }
 
-    /// Returns `true` if writes that need the record of all volumes do not wait for it any more.
+    /// Returns `true` if writes that need the record of all volumes should fail instead of waiting for it.
     pub(crate) const fn is_patience_over(&self, now_ms: u64) -> bool {
-        // A stop does not wait either: unwritten data has not been acknowledged.
+        // A stop does not wait either: the failed writes have not been acknowledged.
         let has_stop_tried = self.last_try && !self.pending.is_empty();
         has_stop_tried || now_ms.saturating_sub(self.since_ms) >= RECORD_PATIENCE_MS
     }
 
-    /// Takes the distrusts that could not be recorded.
     pub(crate) fn take_pending(&mut self) -> Vec<Option<VolumeId>> {
         core::mem::take(&mut self.pending)
     }
 }
 
-/// Errors in a row.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 struct ErrorRuns {
     reads: u32,
@@ -126,13 +119,13 @@ struct ErrorRuns {
 }
 
 impl ErrorRuns {
-    /// Records the result of a read of the device; returns `true` when too many failed in a row.
+    /// Records the result of a read of the device. Returns `true` if too many have failed in a row.
     const fn read_ended(&mut self, failed: bool) -> bool {
         self.reads = if failed { self.reads + 1 } else { 0 };
         self.reads >= ERRORS_IN_ROW_MAX
     }
 
-    /// Records the result of a write of a WEU; returns `true` when too many failed in a row.
+    /// Records the result of a write of a WEU. Returns `true` if too many have failed in a row.
     const fn write_ended(&mut self, failed: bool) -> bool {
         self.writes = if failed { self.writes + 1 } else { 0 };
         self.writes >= ERRORS_IN_ROW_MAX / 2

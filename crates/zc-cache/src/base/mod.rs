@@ -1,9 +1,7 @@
-//! State that every component of the core may use: settings, the clock of the last tick, the port, counters, and the
-//! volumes.
+//! State that all components share: settings, the clock of the last tick, the port, counters, and the volumes.
 //!
-//! Job: hold the state that belongs to no component alone. Components get it with each call, and reach the outside
-//! through its port. Session, filter, tracks and port have private fields of their own; counters are plain numbers
-//! that any component adds to.
+//! Components receive it with each call, and communicate with the driver through its port. Session, filter, tracks and
+//! port have private fields; counters are plain numbers that any component increments.
 //!
 //! Invariants: time does not go back; an effect stays until the manager takes it.
 //!
@@ -39,42 +37,37 @@ pub(crate) mod session;
 pub(crate) mod tracks;
 pub(crate) mod volume;
 
-/// State of earlier sessions that is being read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Loading {
-    /// An index image: the file index is a small one in the meantime.
+    /// An index image; a small file index is in use until it is loaded.
     Image,
     Headers,
     Nothing,
 }
 
-/// See the module documentation.
 #[derive(Debug)]
 pub(crate) struct Base {
     cfg: ManagerConfig,
-    /// Time of the last tick.
     now_ms: u64,
-    /// The driver requested a stop: nothing new is cached.
     stopping: bool,
-    /// Time of a client's last write, or of the start.
+    /// Time of the last client write, or of the start.
     last_write_ms: u64,
     volumes: Map<VolumeId, Volume>,
-    /// Volumes whose contents the manager reports when they are determined.
+    /// Volumes whose content sizes are reported when they are known.
     reported: Vec<VolumeId>,
     health: DeviceHealth,
     loading: Loading,
     effects: VecDeque<Effect>,
     pub(crate) session: Session,
-    /// Filter of extents that are worth compressing.
     pub(crate) filter: CompressionFilter,
-    /// Extents that work in progress refers to.
+    /// Guards of work in progress.
     pub(crate) tracks: Tracks,
     pub(crate) port: Port<OpKind>,
     pub(crate) stats: Stats,
 }
 
 impl Base {
-    /// Without volumes, at time 0, after a start that found this on the device.
+    /// Creates the state without volumes, at time 0, from the session found on the device.
     pub(crate) fn new(cfg: ManagerConfig, start: &StartState) -> Self {
         Self {
             now_ms: 0,
@@ -94,7 +87,6 @@ impl Base {
         }
     }
 
-    /// The settings of the cache.
     pub(crate) const fn cfg(&self) -> &ManagerConfig {
         &self.cfg
     }
@@ -107,33 +99,29 @@ impl Base {
         0..self.extent_bytes() / SECTOR_BYTES
     }
 
-    /// Time of the last tick.
     pub(crate) const fn now_ms(&self) -> u64 {
         self.now_ms
     }
 
-    /// Begins the session at this time.
     pub(crate) const fn begin(&mut self, now_ms: u64) {
         self.now_ms = now_ms;
         self.last_write_ms = now_ms;
     }
 
-    /// Advances the time. It never goes back.
+    /// Advances the time; an earlier time has no effect.
     pub(crate) fn tick(&mut self, now_ms: u64) {
         self.now_ms = self.now_ms.max(now_ms);
     }
 
-    /// Counts a client's write that goes to the origin.
     pub(crate) const fn client_writes(&mut self) {
         self.last_write_ms = self.now_ms;
     }
 
-    /// Returns `true` if no client has written for so long.
+    /// Returns `true` if no client has written for `ms`.
     pub(crate) const fn is_idle_for(&self, ms: u64) -> bool {
         self.now_ms.saturating_sub(self.last_write_ms) >= ms
     }
 
-    /// Returns `true` if the driver requested a stop: nothing new is cached then.
     pub(crate) const fn is_stopping(&self) -> bool {
         self.stopping
     }
@@ -142,39 +130,35 @@ impl Base {
         self.stopping = true;
     }
 
-    /// Returns `true` if everything of earlier sessions was read.
     #[inline]
     pub(crate) fn is_loaded(&self) -> bool {
         self.loading == Loading::Nothing
     }
 
-    /// Returns `true` if an index image is being read: the index is a small one in the meantime.
+    /// Returns `true` while an index image is loaded; a small index is in use until then.
     #[inline]
     pub(crate) fn is_reading_image(&self) -> bool {
         self.loading == Loading::Image
     }
 
-    /// Sets the state being read; only recovery calls this.
+    /// Sets the state of loading; only recovery calls this.
     pub(crate) const fn set_loading(&mut self, loading: Loading) {
         self.loading = loading;
     }
 
-    /// Volume of this number, if it is served.
     pub(crate) fn volume(&self, id: VolumeId) -> Option<&Volume> {
         self.volumes.get(&id)
     }
 
-    /// Volume of this number, for changes.
     pub(crate) fn volume_mut(&mut self, id: VolumeId) -> Option<&mut Volume> {
         self.volumes.get_mut(&id)
     }
 
-    /// All volumes, in no order that a simulation could repeat.
+    /// Volumes, in an order that differs between runs: simulations must not depend on it.
     pub(crate) fn volumes(&self) -> impl Iterator<Item = &Volume> {
         self.volumes.values()
     }
 
-    /// Returns `true` if the manager serves the volume.
     pub(crate) fn has_volume(&self, id: VolumeId) -> bool {
         self.volumes.contains_key(&id)
     }
@@ -188,50 +172,42 @@ impl Base {
         self.volumes.remove(&id);
     }
 
-    /// A volume's writes and flushes at its origin.
-    ///
-    /// # Panics
-    /// If the manager does not serve the volume.
     pub(crate) fn origin_mut(&mut self, id: VolumeId) -> &mut OriginTracker {
         self.volumes.get_mut(&id).expect_held().origin_mut()
     }
 
-    /// Appends an effect that others have to act on.
+    /// Appends an effect for other components.
     pub(crate) fn announce(&mut self, effect: Effect) {
         self.effects.push_back(effect);
     }
 
-    /// Takes the oldest effect that others have to act on.
     pub(crate) fn take_effect(&mut self) -> Option<Effect> {
         self.effects.pop_front()
     }
 
-    /// Returns `true` if others have acted on all effects.
+    /// Returns `true` if no effect is pending.
     pub(crate) fn has_no_effects(&self) -> bool {
         self.effects.is_empty()
     }
 
-    /// Returns `true` if the cache device works.
     pub(crate) fn is_good(&self) -> bool {
         self.health.state() == Health::Good
     }
 
-    /// Returns `true` if the device failed, and the record of distrust in its contents is not durable yet.
+    /// Returns `true` if the device has failed and the record of distrust is not durable yet.
     pub(crate) fn is_failing(&self) -> bool {
         self.health.state() == Health::Failing
     }
 
-    /// State of the cache device.
     pub(crate) const fn health(&self) -> Health {
         self.health.state()
     }
 
-    /// Records that the distrust in the device's contents is durable.
     pub(crate) const fn distrust_is_recorded(&mut self) {
         self.health.recorded();
     }
 
-    /// Puts the cache out of service. The consequences come with [`Effect::DeviceFailed`].
+    /// Takes the cache offline. [`Effect::DeviceFailed`] notifies the components.
     pub(crate) fn fail_device(&mut self, during: Purpose, error: ErrorKind) {
         if !self.health.fail() {
             return;
@@ -240,12 +216,11 @@ impl Base {
         self.announce(Effect::DeviceFailed(error));
     }
 
-    /// Records a successful read of the device.
     pub(crate) const fn device_read_worked(&mut self) {
         self.health.read_ended(false);
     }
 
-    /// Records a failed read of the device. Too many in a row put the cache out of service.
+    /// Records a failed read of the device. Too many in a row take the cache offline.
     pub(crate) fn device_read_failed(&mut self, purpose: Purpose, error: ErrorKind) {
         self.stats.device_read_errors += 1;
         if self.health.read_ended(true) {
@@ -253,12 +228,11 @@ impl Base {
         }
     }
 
-    /// Records a successful write of a unit.
     pub(crate) const fn unit_write_worked(&mut self) {
         self.health.write_ended(false);
     }
 
-    /// Records a failed write of a unit. Too many in a row put the cache out of service.
+    /// Records a failed write of a unit. Too many in a row take the cache offline.
     pub(crate) fn unit_write_failed(&mut self, error: ErrorKind) {
         self.stats.device_write_errors += 1;
         if self.health.write_ended(true) {
@@ -270,7 +244,7 @@ impl Base {
         BufSlice { buf, start_bytes: 0, len_bytes: self.extent_bytes() }
     }
 
-    /// Requests the fingerprint of an extent of this volume.
+    /// Requests the fingerprint of an extent.
     pub(crate) fn hash(&mut self, kind: impl Into<OpKind>, volume: VolumeId, src: BufSlice) {
         let domain = self.volumes.get(&volume).expect_held().cfg().domain;
         let op = self.port.op(kind);
@@ -288,33 +262,32 @@ impl Base {
         }
     }
 
-    /// Records that acknowledged writes are lost, even if no client could observe it: the next flush of the volume
-    /// reports it.
+    /// Records a loss of acknowledged writes, so that the next flush of the volume reports it, even if no read could
+    /// detect it.
     pub(crate) fn owe_loss(&mut self, volume: VolumeId) {
         if let Some(volume) = self.volumes.get_mut(&volume) {
             volume.origin_mut().owe_loss();
         }
     }
 
-    /// Requests an origin flush after the one in progress.
+    /// Requests an origin flush that starts after the one in progress.
     pub(crate) fn flush_origin(&mut self, volume: VolumeId, waiter: FlushWaiter) {
         self.origin_mut(volume).want_flush(waiter);
         self.pump_origin_flush(volume);
     }
 
-    /// Flushes an origin if that is requested and no flush is in progress.
+    /// Starts the requested origin flush unless one is in progress.
     pub(crate) fn pump_origin_flush(&mut self, volume: VolumeId) {
         let Self { volumes, port, .. } = self;
         volumes.get_mut(&volume).expect_held().origin_mut().pump_flush(volume, port);
     }
 
-    /// Returns `true` if the cache is in use for the volume: it has not failed, and the volume is not in pass-through.
+    /// Returns `true` if the cache is online and the volume is not in pass-through.
     pub(crate) fn is_used_by(&self, volume: VolumeId) -> bool {
         self.is_good()
             && self.volumes.get(&volume).is_some_and(|volume| volume.cfg().mode != Mode::PassThrough)
     }
 
-    /// Returns `true` if the driver requested reports of the extent's contents.
     pub(crate) fn reports(&self, key: ExtentKey) -> bool {
         !self.reported.is_empty() && self.reported.contains(&key.volume)
     }
@@ -323,7 +296,6 @@ impl Base {
         self.port.emit(Action::Note(Note::Content { key, digest, stored }));
     }
 
-    /// Starts or stops reports of the volume's contents.
     pub(crate) fn tell_contents(&mut self, volume: VolumeId, tell: bool) {
         self.reported.retain(|other| *other != volume);
         if tell {
@@ -331,7 +303,6 @@ impl Base {
         }
     }
 
-    /// Records the distrust of a volume, or of all.
     pub(crate) fn distrust(&mut self, volume: Option<VolumeId>) {
         let op = self.port.op(OpKind::Distrust(volume));
         self.port.emit(Action::Distrust { op, volume });

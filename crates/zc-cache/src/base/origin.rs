@@ -1,14 +1,14 @@
-//! A volume's writes and flushes at its origin: writes that an origin flush has covered, and losses that are not
-//! reported to clients yet.
+//! Origin writes and flushes of a volume: the writes that an origin flush has covered, and losses that have not been
+//! reported to clients.
 //!
-//! An origin reports a loss of writes once, to the first flush, and not to flushes beside it. So a volume's flushes
-//! are serialised. Flushes that arrive in the meantime share the next one, and if the one in progress fails, they
-//! have failed, too: the next would succeed as if nothing had happened.
+//! An origin reports a loss of writes once, to the first flush that completes, and not to concurrent ones. So a
+//! volume's flushes are serialised. Flushes that arrive during a flush share the next one; if the flush in progress
+//! fails, they fail too, because the next would succeed and hide the loss.
 //!
-//! Invariants: writes are counted as they complete, and a flush covers those that had completed when it began. At
-//! most one flush is in flight. Each loss is reported to clients once.
+//! Invariants: writes are counted when they complete, and a flush covers those that completed before it began. At most
+//! one flush is in flight. Each loss is reported to clients once.
 //!
-//! Out of scope: answering clients, and forgetting cached contents of lost writes (`clean` does).
+//! Out of scope: replies to clients, and invalidation of cached contents of lost writes (`clean` does both).
 
 use zc_core::{ErrorKind, ReqId, VolumeId};
 
@@ -19,58 +19,53 @@ use crate::seam::Action;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FlushWaiter {
-    /// A client, for his answer.
+    /// A client's flush.
     Client(ReqId),
-    /// Regions whose marks are to be removed.
+    /// The retirement of region marks.
     Retire,
-    /// A run of epochs that was written.
+    /// The destaging of a run of epochs.
     Destage,
-    /// The removal of the volume.
     Remove,
 }
 
-/// A flush that is in progress, or has completed.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Flush {
-    /// The last write that it covers.
+    /// Number of the last write that it covers.
     pub(crate) covers: u64,
     pub(crate) waiters: Vec<FlushWaiter>,
 }
 
 impl Flush {
-    /// Returns `true` if a client waits for it.
     pub(crate) fn has_client(&self) -> bool {
         self.waiters.iter().any(|waiter| matches!(waiter, FlushWaiter::Client(_)))
     }
 }
 
-/// See the module documentation.
 #[derive(Debug)]
 pub(crate) struct OriginTracker {
-    /// Writes that completed, with any outcome.
     writes_ended: u64,
     writes_flushed: u64,
-    /// Writes of clients on their way to the origin.
+    /// Client writes that are in flight to the origin.
     direct_writes: u32,
-    /// Last completed write of a client.
+    /// Number of the last completed client write.
     direct_ended: u64,
-    /// The last one of these that succeeded.
+    /// Number of the last successful client write.
     direct_good: u64,
-    /// Number of the last write whose possible loss was reported to clients: a flush of theirs failed.
+    /// Number of the last write whose possible loss was reported to clients by a failed flush.
     loss_heard: u64,
-    /// Writes of clients may be lost without a report: a flush of ours failed, of which the origin reports the loss
-    /// only once, or a session before this one was cut off. So the next flush of a client has to report it.
+    /// A loss of client writes that the next client flush must report. It comes from a failed internal flush, since
+    /// the origin reports the loss only once, or from an earlier session that was cut off.
     owes_error: Option<ErrorKind>,
     flush_failed: bool,
-    /// The last write that failed there. Part of it may be visible, and gone when the origin is reopened.
+    /// Number of the last failed write. Part of it may be visible, and gone when the origin is reopened.
     write_failed: u64,
     current: Option<Flush>,
     next: Vec<FlushWaiter>,
 }
 
 impl OriginTracker {
-    /// Tracker of a session; `lost_writes`: clients have no report yet of writes lost by an earlier one;
-    /// `is_flushed`: the origin was flushed.
+    /// Creates the tracker of a session. `lost_writes`: an earlier session lost writes and has not reported it;
+    /// `is_flushed`: the origin was flushed since.
     pub(crate) const fn new(lost_writes: bool, is_flushed: bool) -> Self {
         Self {
             // An earlier session may have made writes that the origin has not flushed.
@@ -96,12 +91,11 @@ impl OriginTracker {
         self.direct_writes -= 1;
     }
 
-    /// Returns `true` if a client has a write in progress.
     pub(crate) const fn has_direct_writes(&self) -> bool {
         self.direct_writes > 0
     }
 
-    /// Completes a write of a client, or of destaging, at the origin; returns its number.
+    /// Completes an origin write of a client or of destaging; returns its number.
     pub(crate) const fn write_ended(&mut self, by_client: bool, is_good: bool) -> u64 {
         self.writes_ended += 1;
         if by_client {
@@ -116,59 +110,55 @@ impl OriginTracker {
         self.writes_ended
     }
 
-    /// Counts all destaged writes as client writes: to be flushed, and missed.
+    /// Counts all destaged writes as client writes, so that client flushes cover them and report their loss.
     pub(crate) const fn count_all_as_direct(&mut self) {
         self.direct_ended = self.writes_ended;
         self.direct_good = self.writes_ended;
     }
 
-    /// The last write that a flush has covered.
     pub(crate) const fn writes_flushed(&self) -> u64 {
         self.writes_flushed
     }
 
-    /// Returns `true` if the last flush failed.
     pub(crate) const fn has_flush_failed(&self) -> bool {
         self.flush_failed
     }
 
-    /// Returns `true` if reads may see data that the origin does not keep: part of a write that failed, which no
-    /// flush has covered.
+    /// Returns `true` if reads may return data that the origin does not keep: part of a failed write that no flush has
+    /// covered.
     pub(crate) const fn is_in_doubt(&self) -> bool {
         self.write_failed > self.writes_flushed
     }
 
-    /// Returns `true` if a flush of a client has nothing to do there, and nothing to report.
+    /// Returns `true` if a client flush has nothing to flush and no loss to report.
     pub(crate) const fn is_flushed(&self) -> bool {
         self.direct_ended <= self.writes_flushed && self.owes_error.is_none() && self.direct_writes == 0
     }
 
-    /// Returns `true` if a loss is not reported to clients yet.
     pub(crate) const fn owes_loss(&self) -> bool {
         self.owes_error.is_some()
     }
 
-    /// Records that acknowledged writes are lost: the next flush of a client reports it.
     pub(crate) const fn owe_loss(&mut self) {
         self.owes_error = Some(ErrorKind::Io);
     }
 
-    /// Takes the loss, which is reported to clients now.
+    /// Takes the loss in order to report it.
     pub(crate) const fn take_loss(&mut self) -> Option<ErrorKind> {
         self.owes_error.take()
     }
 
-    /// Requests a flush after the one in progress.
+    /// Requests a flush that starts after the one in progress.
     pub(crate) fn want_flush(&mut self, waiter: FlushWaiter) {
         self.next.push(waiter);
     }
 
-    /// Returns `true` if the origin is being flushed, or will be.
+    /// Returns `true` if a flush is in progress or requested.
     pub(crate) const fn is_flushing(&self) -> bool {
         self.current.is_some() || !self.next.is_empty()
     }
 
-    /// Flushes the origin if that is requested and possible now.
+    /// Starts the requested flush unless one is in progress.
     pub(crate) fn pump_flush<K: From<Op>>(&mut self, volume: VolumeId, port: &mut Port<K>) {
         if self.current.is_some() || self.next.is_empty() {
             return;
@@ -179,7 +169,7 @@ impl OriginTracker {
         port.emit(Action::OriginFlush { op, volume });
     }
 
-    /// Completes the flush in progress: if it failed, the flushes that wait for the next have failed, too.
+    /// Completes the flush in progress. If it failed, the flushes that wait for the next one fail too.
     pub(crate) fn flush_ended(&mut self, result: Result<(), ErrorKind>) -> Flush {
         let mut flush = self.current.take().expect_held();
         self.flush_failed = result.is_err();
@@ -190,14 +180,14 @@ impl OriginTracker {
         flush
     }
 
-    /// Records that a client's flush that covers writes up to this one fails. The client has the report of their
-    /// loss, and needs no second one when the origin works: the writes that repair it must not fail for that.
+    /// Records that a failed client flush reported the loss of writes up to `covers`. A second report is not needed
+    /// once the origin works again: it would fail the flush of the writes that repair the loss.
     pub(crate) fn loss_is_told_to(&mut self, covers: u64) {
         self.loss_heard = self.loss_heard.max(covers);
     }
 
-    /// Records that the origin may have lost writes since its last flush: the next flush of a client reports it,
-    /// unless all of it was reported.
+    /// Records that the origin may have lost writes since its last flush. The next client flush reports it unless all
+    /// of it was reported.
     pub(crate) fn unflushed_lost(&mut self, error: ErrorKind) {
         if self.direct_good > self.writes_flushed.max(self.loss_heard) {
             self.owes_error = Some(error);
@@ -212,7 +202,7 @@ mod tests {
     const V: VolumeId = VolumeId(1);
     const CLIENT: FlushWaiter = FlushWaiter::Client(ReqId(7));
 
-    /// Ends a requested flush at once.
+    /// Requests a flush and completes it at once.
     fn flush(tracker: &mut OriginTracker, waiter: FlushWaiter, result: Result<(), ErrorKind>) -> Flush {
         let mut port = Port::<Op>::default();
         tracker.want_flush(waiter);

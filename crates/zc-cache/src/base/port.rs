@@ -1,12 +1,12 @@
-//! The port of the core: operations in flight, holds on buffers, numbers, and the actions on their way out.
+//! Port of the core: operations in flight, reference counts of buffers, and pending actions.
 //!
-//! Job: give each operation and buffer its number, hold the purpose of an operation until it completes, and free a
-//! buffer when its last hold is released.
+//! Assigns numbers to operations and buffers, holds the purpose of each operation until it completes, and frees a
+//! buffer with its last reference.
 //!
-//! Invariants: numbers rise and are never reused; an operation completes once; a buffer is freed once, after its last
-//! use.
+//! Invariants: numbers increase and are never reused; an operation completes once; a buffer is freed once, after its
+//! last use.
 //!
-//! Out of scope: the meaning of the kinds of operations, and their execution.
+//! Out of scope: the purposes of operations, and their execution.
 
 use zc_core::{BufId, ErrorKind, Fingerprint, Map, OpId};
 use zc_format::WeuHeader;
@@ -14,11 +14,10 @@ use zc_format::WeuHeader;
 use crate::expect_held::ExpectHeld as _;
 use crate::seam::{Action, Digest, ImageBytes, MANAGER_BUF_BIT, PartResults, Source};
 
-/// Result of an operation, from its event.
 #[derive(Debug)]
 pub(crate) enum Ended {
     Origin(Result<(), ErrorKind>),
-    /// A write, a flush or a discard of the device, or a record outside it.
+    /// A write, flush or discard of the device, or a record outside it.
     Device(Result<(), ErrorKind>),
     /// A read of stored extents.
     Extents(Result<PartResults, ErrorKind>),
@@ -30,11 +29,11 @@ pub(crate) enum Ended {
     Recipe(Vec<Option<Fingerprint>>),
 }
 
-/// See the module documentation. `K` is the purpose of an operation.
+/// Port whose operations have purposes of type `K`.
 #[derive(Debug)]
 pub(crate) struct Port<K> {
     ops: Map<OpId, K>,
-    /// Memory that operations in flight read from.
+    /// Buffers that operations in flight read from.
     sources: Map<OpId, BufId>,
     holds: Map<BufId, u32>,
     last_number: u64,
@@ -54,7 +53,7 @@ impl<K> Default for Port<K> {
 }
 
 impl<K> Port<K> {
-    /// Exchanges the list that actions are appended to. Called before and after each event, with the driver's list.
+    /// Swaps the list of pending actions with the driver's. Called before and after each event.
     pub(crate) const fn swap_out(&mut self, actions: &mut Vec<Action>) {
         core::mem::swap(&mut self.out, actions);
     }
@@ -72,14 +71,12 @@ impl<K> Port<K> {
         self.last_number + 1
     }
 
-    /// Starts a new operation.
     pub(crate) fn op(&mut self, kind: impl Into<K>) -> OpId {
         let op = OpId(self.number());
         self.ops.insert(op, kind.into());
         op
     }
 
-    /// Completes an operation; returns its purpose.
     pub(crate) fn take_op(&mut self, op: OpId) -> K {
         if let Some(buf) = self.sources.remove(&op) {
             self.release(buf);
@@ -87,17 +84,16 @@ impl<K> Port<K> {
         self.ops.remove(&op).expect_held()
     }
 
-    /// The operations in flight, in no order that a simulation could repeat.
+    /// Operations in flight, in an order that differs between runs: simulations must not depend on it.
     pub(crate) fn ops(&self) -> impl Iterator<Item = (OpId, &K)> {
         self.ops.iter().map(|(op, kind)| (*op, kind))
     }
 
-    /// Returns `true` if no operation is in flight.
     pub(crate) fn is_idle(&self) -> bool {
         self.ops.is_empty()
     }
 
-    /// Keeps the memory that an operation reads from until it completes.
+    /// Holds the operation's source buffer until the operation completes.
     pub(crate) fn keep_source(&mut self, op: OpId, source: Source) {
         if let Source::Memory(buf) = source {
             self.retain(buf);
@@ -105,7 +101,7 @@ impl<K> Port<K> {
         }
     }
 
-    /// Allocates a new buffer with one hold on it.
+    /// Allocates a buffer with one reference.
     pub(crate) fn alloc(&mut self, len_bytes: u32) -> BufId {
         let buf = BufId(MANAGER_BUF_BIT | self.number());
         self.holds.insert(buf, 1);
@@ -113,18 +109,17 @@ impl<K> Port<K> {
         buf
     }
 
-    /// Takes over a buffer of a client, with one hold on it.
+    /// Adopts a client's buffer with one reference.
     pub(crate) fn adopt(&mut self, buf: BufId) {
         let before = self.holds.insert(buf, 1);
         assert!(before.is_none(), "{buf:?} submitted twice");
     }
 
-    /// Adds a hold.
     pub(crate) fn retain(&mut self, buf: BufId) {
         *self.holds.get_mut(&buf).expect_held() += 1;
     }
 
-    /// Removes a hold; the last one frees the buffer.
+    /// Drops a reference; the last one frees the buffer.
     pub(crate) fn release(&mut self, buf: BufId) {
         let holds = self.holds.get_mut(&buf).expect_held();
         *holds -= 1;

@@ -1,23 +1,21 @@
-//! A bound on bytes per second.
+//! Bound on bytes per second: a token bucket over the manager's clock.
 //!
-//! Job: a token bucket over the manager's clock. It holds a quarter of a second's bytes, so that a clock that ticks
-//! rarely does not halve the rate, and goes into debt for a write that is larger than what is left: over time the
-//! rate holds, regardless of the size of writes. Out of scope: deciding when the bound applies (its owner does).
+//! The bucket holds a quarter of a second's bytes, so that rare ticks do not halve the rate. A write larger than the
+//! available bytes leaves a debt, so the average rate holds for writes of any size.
 
-/// A full bucket admits the bytes of this time, in milliseconds.
+/// Capacity of the bucket, in milliseconds of its rate.
 const BURST_MS: u64 = 250;
 const MS_PER_S: u64 = 1000;
 
-/// See the module documentation.
 #[derive(Debug, Default)]
 pub(crate) struct ByteRate {
-    /// Thousandths of bytes available; below 0 the debt.
+    /// Available bytes in thousandths; negative for a debt.
     left: i128,
     filled_ms: u64,
 }
 
 impl ByteRate {
-    /// Returns `true` if a write is permitted now; always at 0 bytes a second, which is no bound.
+    /// Returns `true` if a write may start now. 0 bytes per second means unbounded.
     pub(crate) fn allows(&mut self, bytes_per_s: u64, now_ms: u64) -> bool {
         if bytes_per_s == 0 {
             self.left = 0;
@@ -26,17 +24,17 @@ impl ByteRate {
         let passed_ms = now_ms.saturating_sub(self.filled_ms);
         self.filled_ms = now_ms;
         let full = i128::from(bytes_per_s) * i128::from(BURST_MS);
-        // Bytes a second are thousandths of bytes a millisecond.
+        // Bytes per second equal thousandths of bytes per millisecond.
         self.left = (self.left + i128::from(bytes_per_s) * i128::from(passed_ms)).min(full);
         self.left > 0
     }
 
-    /// Accounts for a write, bounded or not.
+    /// Accounts for a write, even while no bound applies.
     pub(crate) fn spend(&mut self, len_bytes: u32) {
         self.left -= i128::from(len_bytes) * i128::from(MS_PER_S);
     }
 
-    /// Forgets debts: unbounded writes do not count against later ones.
+    /// Clears debts, so that unbounded writes do not delay later ones.
     pub(crate) fn forgive(&mut self) {
         self.left = self.left.max(0);
     }

@@ -1,25 +1,23 @@
-//! Identity that distinguishes this session's units and records from those of earlier ones.
+//! Session number and numbering of units.
 //!
-//! Job: number units. Invariant: a number is given once; those of this session are higher than all before.
+//! Invariant: unit numbers are unique, and higher than those of all earlier sessions.
 
 use zc_core::WeuSeq;
 
-/// See the module documentation.
 #[derive(Debug)]
 pub(crate) struct Session {
     number: u64,
-    /// The cache's identity, if units may hold summaries.
+    /// The cache's identity, if units may contain summaries.
     uuid: Option<[u8; 16]>,
-    /// Headers of sessions before it were written by an earlier cache on the device.
+    /// First session of this cache; headers of earlier ones belong to a previous cache on the device.
     first: u64,
     next: WeuSeq,
-    /// The first unit of this session.
     begin: WeuSeq,
 }
 
 impl Session {
-    /// Session `number` on a cache whose first session is `first`; its units begin with `next`. `uuid` is the cache's
-    /// identity, if units may hold summaries.
+    /// Creates session `number` of a cache whose first session is `first`. Units are numbered from `next`. `uuid` is
+    /// the cache's identity if units may contain summaries.
     pub(crate) const fn new(number: u64, first: u64, next: WeuSeq, uuid: Option<[u8; 16]>) -> Self {
         Self { number, uuid, first, next, begin: next }
     }
@@ -28,12 +26,11 @@ impl Session {
         self.number
     }
 
-    /// The cache's identity, if units may hold summaries.
     pub(crate) const fn uuid(&self) -> Option<[u8; 16]> {
         self.uuid
     }
 
-    /// Returns `true` if this session number wrote to an earlier cache on the device.
+    /// Returns `true` if the session belongs to an earlier cache on the device.
     pub(crate) const fn is_of_earlier_cache(&self, session: u64) -> bool {
         session < self.first
     }
@@ -42,12 +39,11 @@ impl Session {
         self.next
     }
 
-    /// Takes the number that [`Self::next`] returned.
+    /// Consumes the number that [`Self::next`] returned.
     pub(crate) const fn take_next(&mut self) {
         self.next = WeuSeq(self.next.0 + 1);
     }
 
-    /// Returns `true` if this session wrote the unit.
     pub(crate) const fn wrote(&self, unit: WeuSeq) -> bool {
         unit.0 >= self.begin.0
     }

@@ -1,10 +1,10 @@
-//! Versions of extents that in-flight work refers to.
+//! Versions of extents that work in progress depends on.
 //!
 //! A *guard* records the version of an extent when work on its bytes began (a miss fill, an insertion). A write that
-//! starts later changes the version, so the work's result is dropped when it arrives (correctness: "a miss fill
-//! overtaken by a write"). Entries exist only while something holds them. Two writes of one sector are never in
-//! flight together (`clean::order`). Should they be, the order of their bytes is unknown: both are *unordered* and
-//! the written contents count as unknown.
+//! starts later changes the version, so the result of the work is dropped (correctness: "a miss fill overtaken by a
+//! write"). Entries exist only while guards or writes refer to them. Two writes of one sector are never in flight
+//! together (`clean::order`). If they were, the order of their bytes would be unknown: both are then *unordered* and
+//! their contents count as unknown.
 
 use core::ops::Range;
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ use zc_core::{ExtentKey, ExtentNo, HashKey, KeyedMap, VolumeId};
 
 use crate::expect_held::ExpectHeld;
 
-/// A promise that can be checked: "the extent has not been written since".
+/// Guard of an extent: it holds until the extent is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Guard {
     pub(crate) key: ExtentKey,
@@ -45,7 +45,8 @@ impl Track {
 #[derive(Debug)]
 pub(crate) struct Tracks {
     tracks: KeyedMap<ExtentKey, Track>,
-    /// Whole extents that a write in flight clears, by volume and first extent; the end of each. They are disjoint.
+    /// Ranges of whole extents that writes in flight clear: volume and first extent, mapped to the end. They are
+    /// disjoint.
     ranges: BTreeMap<(VolumeId, u64), u64>,
 }
 
@@ -54,7 +55,7 @@ impl Tracks {
         Self { tracks: key.map(), ranges: BTreeMap::new() }
     }
 
-    /// Begins work on the extent's present bytes. `None` while a write is in flight: its bytes are in doubt.
+    /// Returns a guard of the extent's current bytes, or `None` while a write is in flight.
     pub(crate) fn guard(&mut self, key: ExtentKey) -> Option<Guard> {
         if self.is_in_range(&key) {
             return None;
@@ -67,12 +68,11 @@ impl Tracks {
         Some(Guard { key, version: track.version })
     }
 
-    /// Returns `true` if the extent was not written since the guard was taken.
+    /// Returns `true` if the extent has not been written since the guard was taken.
     pub(crate) fn holds(&self, guard: &Guard) -> bool {
         self.tracks.get(&guard.key).is_some_and(|t| t.version == guard.version && t.writers.is_empty())
     }
 
-    /// Ends the work behind a guard.
     pub(crate) fn release(&mut self, guard: &Guard) {
         let track = self.tracks.get_mut(&guard.key).expect_held();
         assert!(track.holders > 0, "guard of {:?} released twice", guard.key);
@@ -93,14 +93,13 @@ impl Tracks {
         track.writers.push(Writer { id, sectors, unordered });
     }
 
-    /// Begins a write of all sectors of these extents. No other write of them is in flight.
+    /// Begins a write of whole extents. No other write of them is in flight.
     pub(crate) fn range_begins(&mut self, volume: VolumeId, extents: Range<u64>) {
         let is_in = |key: &ExtentKey| key.volume == volume && extents.contains(&key.extent.0);
         self.tracks.iter_mut().filter(|(key, _)| is_in(key)).for_each(|(_, track)| track.changes());
         self.ranges.insert((volume, extents.start), extents.end);
     }
 
-    /// Ends the write of the range that begins there.
     pub(crate) fn range_ends(&mut self, volume: VolumeId, first: u64) {
         self.ranges.remove(&(volume, first)).expect_held();
     }
@@ -110,7 +109,7 @@ impl Tracks {
         before.is_some_and(|((volume, _), end)| *volume == key.volume && key.extent.0 < *end)
     }
 
-    /// Completes a write. Returns `true` if the extent's sectors that it wrote now hold its bytes for certain.
+    /// Completes a write. Returns `true` if the written sectors certainly hold its bytes.
     pub(crate) fn write_ends(&mut self, key: ExtentKey, id: u64) -> bool {
         let track = self.tracks.get_mut(&key).expect_held();
         let at = track.writers.iter().position(|writer| writer.id == id).expect_held();
@@ -119,26 +118,25 @@ impl Tracks {
         !writer.unordered
     }
 
-    /// Records a change of the extent without a write: operations in progress for it have unknown contents.
+    /// Invalidates guards of an extent without a write; the contents of writes in flight count as unknown.
     pub(crate) fn changes(&mut self, key: ExtentKey) {
         if let Some(track) = self.tracks.get_mut(&key) {
             track.changes();
         }
     }
 
-    /// Records a change of these extents without a write.
+    /// Invalidates guards of the selected extents without a write.
     pub(crate) fn change_all(&mut self, which: impl Fn(&ExtentKey) -> bool) {
         self.tracks.iter_mut().filter(|(key, _)| which(key)).for_each(|(_, track)| track.changes());
     }
 
-    /// Returns `true` if work is in progress for one of these extents.
+    /// Returns `true` if a selected extent has a guard or a write in flight.
     pub(crate) fn has(&self, which: impl Fn(&ExtentKey) -> bool) -> bool {
         let firsts =
             self.ranges.keys().map(|(volume, first)| ExtentKey { volume: *volume, extent: ExtentNo(*first) });
         self.tracks.keys().any(&which) || firsts.into_iter().any(|key| which(&key))
     }
 
-    /// Returns `true` if a write of the extent is in flight.
     pub(crate) fn is_written(&self, key: &ExtentKey) -> bool {
         self.tracks.get(key).is_some_and(|track| !track.writers.is_empty()) || self.is_in_range(key)
     }

@@ -1,4 +1,4 @@
-//! The manager's view of a volume: its settings, and the state of its writes at the origin.
+//! Volume of the manager: its settings, and the state of its origin writes.
 //!
 //! Invariant: size, region size, domain and trust are fixed when the volume is added; new settings do not change
 //! them. Out of scope: the cached contents of the volume.
@@ -8,7 +8,6 @@ use zc_core::{ExtentKey, ExtentNo, Mode};
 use crate::base::origin::OriginTracker;
 use crate::config::VolumeConfig;
 
-/// See the module documentation.
 #[derive(Debug)]
 pub(crate) struct Volume {
     cfg: VolumeConfig,
@@ -17,7 +16,7 @@ pub(crate) struct Volume {
 }
 
 impl Volume {
-    /// With these settings, in a cache of extents of that length.
+    /// Creates a volume for a cache with extents of this length.
     ///
     /// # Panics
     /// When a region has no size.
@@ -32,43 +31,38 @@ impl Volume {
         &self.cfg
     }
 
-    /// Extents that lie wholly inside the volume: only those are cached.
     pub(crate) const fn whole_extents(&self) -> u64 {
         self.whole_extents
     }
 
-    /// Returns `true` if the extent lies wholly inside the volume.
+    /// Returns `true` if the extent lies wholly inside the volume; only such extents are cached.
     pub(crate) const fn has_whole(&self, extent: ExtentNo) -> bool {
         extent.0 < self.whole_extents
     }
 
-    /// Its writes and flushes at the origin.
     pub(crate) const fn origin(&self) -> &OriginTracker {
         &self.origin
     }
 
-    /// Its writes and flushes at the origin, for updates.
     pub(crate) const fn origin_mut(&mut self) -> &mut OriginTracker {
         &mut self.origin
     }
 
-    /// Takes new settings on.
     pub(crate) fn configure(&mut self, cfg: &VolumeConfig) {
         let VolumeConfig { size_bytes, region_bytes, trusted, domain, .. } = self.cfg;
         self.cfg = VolumeConfig { size_bytes, region_bytes, trusted, domain, ..cfg.clone() };
     }
 
-    /// Changes how it is cached.
     pub(crate) const fn set_mode(&mut self, mode: Mode) {
         self.cfg.mode = mode;
     }
 
-    /// Withdraws the trust in its earlier stored content. Returns `true` if it was trusted until now.
+    /// Withdraws the trust in content that earlier sessions stored. Returns `true` if it was trusted.
     pub(crate) const fn distrust(&mut self) -> bool {
         core::mem::replace(&mut self.cfg.trusted, false)
     }
 
-    /// Grows the volume, if this is larger. The extent then that its end used to cut.
+    /// Grows the volume if `size_bytes` is larger. Returns the extent that the former end cut.
     pub(crate) fn grow(&mut self, size_bytes: u64, extent_bytes: u32) -> Option<ExtentKey> {
         if size_bytes <= self.cfg.size_bytes {
             return None;

@@ -1,15 +1,15 @@
-//! The keeper: brings kept extents into the cache, where they stay (see `device::slots::kept`).
+//! Keeper: reads pinned extents into the cache, where they stay (see `device::slots::kept`).
 //!
-//! Job: walk over all kept extents. Absent extents are read from the origin and inserted, regardless of the volume's
-//! admission. Extents astray are read from the cache device and relocated. A finished walk is followed by another
-//! one, until one finds all of them safe; from then on nothing happens before something changes.
+//! It walks over all pinned extents. Absent extents are read from the origin and inserted, regardless of the volume's
+//! admission. Extents stored outside pinned units are read from the cache device and relocated. Walks repeat until one
+//! finds all extents safe; the next one then starts after a change.
 //!
-//! Bounds: a walk checks [`LOOKUPS_PER_TICK`] extents a tick. It reads at most [`BYTES_PER_S`], or
-//! [`BYTES_PER_S_BUSY`] while clients wait. It has at most [`IN_FLIGHT_BYTES`] of reads in flight, and leaves half of
-//! the capacity for insertions to clients. Walks that gain nothing become rare.
+//! Bounds: a walk checks [`LOOKUPS_PER_TICK`] extents per tick. It reads at most [`BYTES_PER_S`], or
+//! [`BYTES_PER_S_BUSY`] while client requests are pending. It has at most [`IN_FLIGHT_BYTES`] of reads in flight, and
+//! leaves half of the capacity for client insertions. Walks without progress are repeated at increasing intervals.
 //!
-//! Invariants: an extent is relocated once at a time, and a slot is not evicted while it is read for that. Extents
-//! written in the meantime are not inserted. Out of scope: choosing the place of extents.
+//! Invariants: each extent has at most one relocation in progress, and its slot is not evicted during the read.
+//! Extents written since are not inserted. Out of scope: choosing the place of extents.
 
 use core::ops::Range;
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,21 +30,20 @@ use crate::ops::read::Op;
 use crate::seam::Action;
 use crate::seam::{ExtentRead, Note, PartResults, Purpose};
 
-/// Extents that are looked up in a tick.
 const LOOKUPS_PER_TICK: u64 = 4096;
-/// Bytes a second that are read from origins and relocated while no client waits for anything, ...
+/// Bytes per second that are read from origins or relocated while no client request is pending.
 const BYTES_PER_S: u64 = 64 << 20;
-/// ... and otherwise.
+/// Bytes per second while client requests are pending.
 const BYTES_PER_S_BUSY: u64 = 16 << 20;
-/// Bytes that are read from an origin at once.
+/// Maximum length of one origin read.
 const RUN_BYTES: u64 = 256 << 10;
 const IN_FLIGHT_BYTES: u64 = 1 << 20;
-/// The next walk begins so long after one that was through.
+/// Pause between walks.
 const PAUSE_MS: u64 = 500;
-/// The longest pause, after walks that gained nothing.
+/// Maximum pause, after walks without progress.
 const PAUSE_MAX_MS: u64 = 64_000;
 
-/// An extent that is read for its relocation.
+/// An extent being relocated.
 #[derive(Debug)]
 struct Move {
     guard: Guard,
@@ -57,18 +56,17 @@ struct Move {
 struct Walk {
     next: ExtentKey,
     safe: BTreeMap<VolumeId, u64>,
-    /// Extents that were not safe.
+    /// Extents that are not safe yet.
     missing: u64,
     changes: u64,
 }
 
-/// See the module documentation.
 #[derive(Debug)]
 pub(crate) struct Keeper {
     walk: Option<Walk>,
-    /// Change count when the last walk began that found all safe, or gained nothing.
+    /// Change count at the beginning of the last walk that found all extents safe or made no progress.
     seen_changes: u64,
-    /// Extents that the last walk did not find safe.
+    /// Unsafe extents found by the last walk.
     missing: u64,
     ended_ms: u64,
     pause_ms: u64,
@@ -95,18 +93,17 @@ impl Default for Keeper {
 }
 
 impl Keeper {
-    /// Records a read of `bytes` bytes from the origin.
     pub(crate) const fn fetched(&mut self, bytes: u64) {
         self.in_flight_bytes -= bytes;
     }
 
-    /// Returns `true` if work is due soon. Walks that gained nothing are no reason for that.
+    /// Returns `true` if work is due soon; walks without progress do not count.
     fn is_at_work(&self, changes: u64) -> bool {
         !self.is_done(changes)
             && (self.pause_ms == PAUSE_MS || self.walk.is_some() || changes != self.seen_changes)
     }
 
-    /// Returns `true` if the last walk found all safe, and nothing has changed since it began.
+    /// Returns `true` if the last walk found all extents safe and nothing has changed since it began.
     fn is_done(&self, changes: u64) -> bool {
         self.walk.is_none() && self.missing == 0 && self.seen_changes == changes
     }
@@ -125,7 +122,7 @@ impl Keeper {
         self.walk = Some(Walk { next, safe: BTreeMap::new(), missing: 0, changes });
     }
 
-    /// Ends a walk; returns the extents that were safe, by volume.
+    /// Ends a walk; returns the safe extents by volume.
     fn end_walk(&mut self, now_ms: u64) -> BTreeMap<VolumeId, u64> {
         let walk = self.walk.take().expect_held();
         let gained = walk.missing == 0 || walk.missing < self.missing || walk.changes != self.seen_changes;
@@ -138,7 +135,7 @@ impl Keeper {
 }
 
 impl Keeper {
-    /// Returns `true` if the keeper has work: ticks must not become rare.
+    /// Returns `true` if the keeper has work, so that ticks stay frequent.
     pub(crate) fn is_keeping(&self, core: &Core) -> bool {
         core.device.catalog.slots().kept().is_used()
             && self.is_at_work(core.device.catalog.slots().kept().changes())
@@ -184,7 +181,6 @@ impl Keeper {
             && Reads::has_room_to_warm(self.in_flight_bytes + RUN_BYTES, copies, core)
     }
 
-    /// Skips the rest of the volume, which lies behind its end, or cannot be kept now.
     fn skip_volume(&mut self, volume: VolumeId, is_behind_end: bool) {
         if let Some(walk) = &mut self.walk {
             walk.missing += u64::from(!is_behind_end);
@@ -192,7 +188,7 @@ impl Keeper {
         }
     }
 
-    /// Walks along neighbours until something has to be read. Returns the number inspected.
+    /// Walks over neighbouring extents until a read is needed. Returns the number of extents checked.
     fn walk_run(
         &mut self,
         (volume, run): (VolumeId, Range<u64>),
@@ -249,7 +245,7 @@ impl Keeper {
         self.in_flight_bytes += bytes;
     }
 
-    /// Reads a stored extent to relocate it. Returns `true` if it is being read.
+    /// Reads a stored extent in order to relocate it. Returns `true` if the read has started.
     fn place_anew(&mut self, key: ExtentKey, mapping: Mapping, place: Place, core: &mut Core) -> bool {
         if self.moving.contains(&key) || !core.device.is_past_gate(key.volume, mapping, &core.base) {
             return false;
@@ -260,7 +256,7 @@ impl Keeper {
         core.device.catalog.table_mut().pin(place.slot);
         let id = core.base.port.number();
         let expected = core.device.catalog.slots().expected(&mapping, &place, key, &core.base);
-        // It will be stored under the fingerprint of the bytes read.
+        // The extent is stored under the fingerprint of the bytes read.
         let proof = core.device.units.proof(key.volume, &place, &core.base.whole_sectors(), &core.base);
         let part = ExtentRead { expected, skip_bytes: 0, dest: src, proof, keep: false };
         core.device.units.read_stored_extent(Op::Move(id), &place, part, &mut core.base);
@@ -270,7 +266,7 @@ impl Keeper {
         true
     }
 
-    /// Handles the read of a stored extent that is to be relocated.
+    /// Handles the read of a stored extent for relocation.
     pub(crate) fn moved(
         &mut self,
         id: u64,

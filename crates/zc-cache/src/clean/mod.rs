@@ -1,14 +1,14 @@
-//! The clean layer: reads, writes and insertions in progress, and the copies that it keeps in memory.
+//! Clean layer: reads, writes and insertions in progress, and copies in memory.
 //!
-//! It caches the contents of origins, by the rules of write-through. Out of scope: dirty data.
+//! Caches the contents of origins in write-through mode. Out of scope: dirty data.
 //!
 //! | component | contents |
 //! |---|---|
 //! | `insert` | insertions in progress |
-//! | `copies` | copies in memory, and records of extents that are not held |
-//! | `read` | reads of clients, and the reads of origin and device for them |
+//! | `copies` | copies in memory, and fingerprints of uncached extents |
+//! | `read` | client reads, and their origin and device reads |
 //! | `write` | writes that bypass the dirty layer |
-//! | `keeper` | the walk that brings pinned extents into the cache |
+//! | `keeper` | the walk that reads pinned extents into the cache |
 
 pub(crate) mod copies;
 pub(crate) mod ghosts;
@@ -37,10 +37,9 @@ use crate::ops::read::Op;
 use crate::reduce::ReduceStep;
 use crate::seam::{PartResults, Request, RequestKind};
 
-/// Streams followed at once, reads and writes each.
+/// Maximum streams detected at a time, for reads and writes each.
 const STREAMS_MAX: usize = 64;
 
-/// See the module documentation.
 #[derive(Debug)]
 pub(crate) struct Clean {
     copies: Copies,
@@ -69,7 +68,6 @@ impl Clean {
         &self.copies
     }
 
-    /// Copies in memory, to be changed.
     pub(crate) const fn copies_mut(&mut self) -> &mut Copies {
         &mut self.copies
     }
@@ -78,46 +76,42 @@ impl Clean {
         &self.reads
     }
 
-    /// Reads of clients, to be continued.
     pub(crate) const fn reads_mut(&mut self) -> &mut Reads {
         &mut self.reads
     }
 
-    /// Reads of clients, with the copies that they are served from.
     pub(crate) const fn reads_and_copies(&mut self) -> (&mut Reads, &mut Copies) {
         (&mut self.reads, &mut self.copies)
     }
 
-    /// Returns `true` if no request is in progress, and no read of an origin.
+    /// Returns `true` if no request and no origin read is in progress.
     pub(crate) fn is_idle(&self) -> bool {
         self.reads.is_idle() && self.writes.is_empty()
     }
 
-    /// Returns `true` if nothing is in progress for the volume.
     pub(crate) fn is_quiet(&self, volume: VolumeId) -> bool {
         self.copies.is_quiet(volume) && !self.writes.has_any_of(volume) && !self.reads.has_any_of(volume)
     }
 
-    /// Returns `true` if the keeper has something to do: ticks must not become rare.
+    /// Returns `true` if the keeper has work, so that ticks stay frequent.
     pub(crate) fn is_keeping(&self, core: &Core) -> bool {
         self.keeper.is_keeping(core)
     }
 
-    /// A tick: continues the walk of the keeper.
     pub(crate) fn keep(&mut self, core: &mut Core) {
         let Self { copies, reads, writes, keeper } = self;
         keeper.keep(!reads.is_empty() || !writes.is_empty(), reads, copies, core);
     }
 
-    /// Hit ratios of caches of other sizes.
+    /// Hit-ratio curve over cache sizes.
     pub(crate) fn curve(&self, core: &Core) -> Curve {
         self.copies.curve(core)
     }
 }
 
-/// Reads, as the dirty layer and the manager see them.
+/// Read operations for the dirty layer and the manager.
 impl Clean {
-    /// Continues a read whose portions were sorted.
+    /// Continues a read whose portions have been classified by source.
     pub(crate) fn read_sorted(
         &mut self,
         read: u64,
@@ -128,7 +122,7 @@ impl Clean {
         self.reads.read_sorted(read, sorted, stream, &mut self.copies, core);
     }
 
-    /// Determines the source of a portion. Returns `true` if that is determined.
+    /// Determines the source of a portion. Returns `true` if that succeeded.
     pub(crate) fn sort_clean(
         &mut self,
         read: u64,
@@ -174,7 +168,7 @@ impl Clean {
         }
     }
 
-    /// Starts accesses that waited for completed accesses of their origin.
+    /// Starts accesses that waited for overlapping accesses, now completed.
     pub(crate) fn pump_origin_order(&mut self, core: &mut Core) {
         for (volume, Waiting { id, bytes, turn }) in self.copies.origin_order_mut().grant() {
             match turn {
@@ -187,14 +181,14 @@ impl Clean {
     }
 }
 
-/// Writes and insertions, as the dirty layer and the manager see them.
+/// Write and insertion operations for the dirty layer and the manager.
 impl Clean {
     /// Submits a write, trim or zeroing that bypasses the dirty layer; its buffer has been adopted.
     pub(crate) fn write_through(&mut self, request: &Request, core: &mut Core) {
         self.writes.write_through(request, &mut self.copies, core);
     }
 
-    /// Submits a write of destaged data, which the clean layer treats as any other.
+    /// Submits an origin write of dirty data, which is handled as any other write.
     pub(crate) fn submit_destage_write(
         &mut self,
         volume: VolumeId,
@@ -206,7 +200,7 @@ impl Clean {
         self.writes.submit_destage_write(volume, (offset_bytes, len_bytes), kind, &mut self.copies, core);
     }
 
-    /// Completes a piece of a write at the origin, or its failure. Returns whole extents of dirty data.
+    /// Completes a piece of a write at the origin. Returns the whole extents of dirty data.
     pub(crate) fn piece_written(
         &mut self,
         id: u64,
@@ -216,12 +210,12 @@ impl Clean {
         self.writes.piece_written(id, result, &mut self.copies, core)
     }
 
-    /// Continues a write with its next piece, or ends it.
+    /// Continues a write with its next piece, or completes it.
     pub(crate) fn end_piece(&mut self, id: u64, result: Result<(), ErrorKind>, core: &mut Core) {
         self.writes.end_piece(id, result, &mut self.copies, core);
     }
 
-    /// Handles the completion of a read of the old copy of a partly written extent.
+    /// Handles the read of the old copy of a partly written extent.
     pub(crate) fn merge_done(
         &mut self,
         key: ExtentKey,
@@ -233,37 +227,36 @@ impl Clean {
         self.copies.merge_done(key, slot, into, result, core);
     }
 
-    /// Continues retirements of marks. Returns `true` if one began, for which the journal has to become durable.
+    /// Continues retirements of region marks. Returns `true` if one began, for which the journal must become durable.
     pub(crate) fn pump_retiring(&mut self, core: &mut Core) -> bool {
         self.writes.pump_retiring(&mut self.copies, core)
     }
 
-    /// Marks regions for waiting writes as far as capacity permits.
+    /// Marks regions for waiting writes while capacity is available.
     pub(crate) fn admit_waiting(&mut self, core: &mut Core) {
         self.writes.admit_waiting(&mut self.copies, core);
     }
 
-    /// Starts the pieces whose marks are durable.
+    /// Starts the pieces of writes whose marks are durable.
     pub(crate) fn start_marked_pieces(&mut self, core: &mut Core) {
         self.writes.start_marked_pieces(&mut self.copies, core);
     }
 
-    /// Fails the writes that wait for a mark, since no mark will become durable any more.
+    /// Fails the writes that wait for a mark, because no further mark becomes durable.
     pub(crate) fn fail_unmarked_writes(&mut self, core: &mut Core) {
         self.writes.fail_unmarked_writes(core);
     }
 
-    /// Handles a failure of the device: writes continue as far as they need no mark, or one that is durable.
+    /// Handles a device failure: writes continue if they need no mark or their mark is durable.
     pub(crate) fn device_failed(&mut self, core: &mut Core) {
         self.writes.device_failed(&mut self.copies, core);
     }
 
-    /// Handles the completion of a step of a reduction.
     pub(crate) fn insert_step_ended(&mut self, id: u64, step: ReduceStep, ended: Ended, core: &mut Core) {
         self.copies.inserts_mut().step_ended(id, step, ended, core);
     }
 
-    /// Resumes a reduction whose headers are here.
+    /// Resumes a reduction whose unit headers are loaded.
     pub(crate) fn insert_headers_read(&mut self, id: u64, core: &mut Core) {
         self.copies.inserts_mut().headers_read(id, core);
     }

@@ -1,13 +1,13 @@
-//! Order of reads and writes of one origin that overlap in a sector.
+//! Order of overlapping reads and writes of one origin.
 //!
-//! Job: an origin write and another access of the same sectors are never in flight together. Kernels copy between
-//! page cache and callers in any steps, so a read that overlaps a write may return a mixture within a sector (G1). An
-//! access that overlaps an earlier one waits for its turn, first come, first served.
+//! An origin write and another access to the same sectors are never in flight together. Kernels copy between page
+//! cache and callers in arbitrary steps, so a read that overlaps a write may return a mixture within a sector (G1).
+//! Overlapping accesses are serialised in arrival order.
 //!
-//! Invariants: of accesses that overlap, one of them a write, at most one is *held*; nothing waits that neither a
-//! held access nor an earlier waiting one overlaps. An access waits for earlier ones alone, and each ends by itself,
-//! so all turns come. At most one entry for each piece of a request in flight. Out of scope: ordering accesses that
-//! no client's bytes depend on (read-ahead, probes): their guards show that they were overtaken.
+//! Invariants: of overlapping accesses that include a write, at most one is *held*; an access waits only for held or
+//! earlier waiting accesses that it overlaps. Each access completes independently of later ones, so no access starves.
+//! There is at most one entry for each piece of a request in flight. Out of scope: accesses that no client's bytes
+//! depend on (prefetches, probes): their guards detect overlapping writes.
 
 use core::ops::Range;
 use std::collections::{BTreeMap, VecDeque};
@@ -16,10 +16,10 @@ use zc_core::{BufSlice, Map, VolumeId};
 
 use crate::expect_held::ExpectHeld;
 
-/// Operation that starts when its turn comes.
+/// Operation that starts when its access is granted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Turn {
-    /// A read of a client that bypasses the cache.
+    /// A client read that bypasses the cache.
     Read {
         read: u64,
         dest: BufSlice,
@@ -33,11 +33,11 @@ impl Turn {
     }
 }
 
-/// Bytes in use, by where they begin.
+/// Byte ranges in use, by start.
 #[derive(Debug, Default)]
 struct Spans {
     ends: BTreeMap<(u64, u64), u64>,
-    /// Maximum length of a span; reset when there is none.
+    /// Upper bound of span lengths; reset when no span is left.
     longest: u64,
 }
 
@@ -60,7 +60,7 @@ impl Spans {
     }
 }
 
-/// An access that waits, or whose turn has come.
+/// A waiting or granted access.
 #[derive(Debug)]
 pub(crate) struct Waiting {
     pub(crate) id: u64,
@@ -95,7 +95,7 @@ impl Accesses {
         spans.insert(id, bytes);
     }
 
-    /// Removes the accesses that wait for nothing any more, in order.
+    /// Removes the accesses that overlap nothing earlier, in order.
     fn grant(&mut self) -> Vec<Waiting> {
         let mut granted = Vec::new();
         let mut at = 0;
@@ -115,19 +115,19 @@ impl Accesses {
 #[derive(Debug, Default)]
 pub(crate) struct OriginOrder {
     volumes: Map<VolumeId, Accesses>,
-    /// Accesses that have begun: volume, first byte, and `true` for a write.
+    /// Held accesses: volume, first byte, and `true` for a write.
     entered: Map<u64, (VolumeId, u64, bool)>,
-    /// Accesses completed in this event: accesses that waited for them start at its end.
+    /// Accesses completed during this event; the accesses that wait for them start at its end.
     ended: Vec<u64>,
 }
 
 impl OriginOrder {
-    /// Returns `true` if a read of these bytes has to wait.
+    /// Returns `true` if a read of these bytes must wait.
     pub(crate) fn read_waits(&self, volume: VolumeId, bytes: &Range<u64>) -> bool {
         self.volumes.get(&volume).is_some_and(|accesses| accesses.must_wait(bytes, false))
     }
 
-    /// Begins an access and returns `true`, or makes it wait for its turn.
+    /// Begins an access and returns `true`, or queues it.
     pub(crate) fn begin(&mut self, id: u64, volume: VolumeId, bytes: Range<u64>, turn: Turn) -> bool {
         let accesses = self.volumes.entry(volume).or_default();
         let writes = turn.writes();
@@ -149,12 +149,11 @@ impl OriginOrder {
         self.entered.insert(id, (volume, bytes.start, false));
     }
 
-    /// Completes an access.
     pub(crate) fn end(&mut self, id: u64) {
         self.ended.push(id);
     }
 
-    /// Returns the accesses whose turn has come.
+    /// Returns the accesses that may start.
     pub(crate) fn grant(&mut self) -> Vec<(VolumeId, Waiting)> {
         if self.ended.is_empty() {
             return Vec::new();

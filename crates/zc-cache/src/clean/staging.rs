@@ -1,11 +1,11 @@
-//! Extents that were written in part, until they are whole.
+//! Partly written extents, until they are complete.
 //!
 //! Small sequential writes complete an extent in memory. Otherwise the rest comes from the copy that the cache held
-//! before the write (*merge*), never from the origin: a partial overwrite must not cost an origin read. An extent
-//! with neither is dropped after a while. Bounded in bytes.
+//! before the write (*merge*), never from the origin: a partial overwrite must not cost an origin read. An extent with
+//! neither is dropped after some time. The memory is bounded.
 //!
-//! Invariant: `valid` sectors of the buffer are the newest acknowledged bytes; `touched` covers every write that
-//! began since the entry was made, so the old copy is good for exactly the sectors outside it.
+//! Invariant: the `valid` sectors of the buffer are the newest acknowledged bytes; `touched` covers every write that
+//! began since the entry was created, so the old copy is valid for exactly the other sectors.
 
 use core::ops::Range;
 use std::collections::VecDeque;
@@ -18,9 +18,9 @@ use crate::index::file_index::Mapping;
 /// Cached content before the first write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OldCopy {
-    /// Nothing, or it is used up.
+    /// No copy, or a merged one.
     None,
-    /// A mapping that is invalid for readers; its slot is pinned.
+    /// A mapping that readers must not use; its slot is pinned.
     Cached(Mapping),
     /// The old copy is being read into the entry.
     Merging,
@@ -31,11 +31,11 @@ pub(crate) struct Staged {
     pub(crate) buf: BufId,
     pub(crate) valid: SectorMap,
     pub(crate) touched: SectorMap,
-    /// Writes in flight that began while this entry existed; one that began before is not in here.
+    /// Writes in flight that began after the entry was created.
     pub(crate) writers: SmallVec<[u64; 2]>,
     pub(crate) old: OldCopy,
     pub(crate) touched_ms: u64,
-    /// Distinguishes this entry from an earlier one of the same extent in the order of age.
+    /// Distinguishes entries of the same extent in the order of age.
     pub(crate) ticket: u64,
 }
 
@@ -70,8 +70,8 @@ impl Staging {
         self.entries.len() < self.max
     }
 
-    /// Returns `true` if capacity should be freed now: completing an entry takes a device read, and a burst does not
-    /// wait for it.
+    /// Returns `true` if entries should be completed or dropped now: completing one takes a device read, which a burst
+    /// of writes must not wait for.
     pub(crate) fn is_crowded(&self) -> bool {
         self.entries.len() >= self.max / 4 * 3
     }
@@ -98,7 +98,7 @@ impl Staging {
         staged
     }
 
-    /// The oldest entries that no write is in flight for, in order.
+    /// Entries without a write in flight, oldest first.
     pub(crate) fn idle(&self) -> impl Iterator<Item = (ExtentKey, &Staged)> {
         self.order
             .iter()
@@ -116,20 +116,19 @@ impl Staged {
         self.writers.push(id);
     }
 
-    /// Completes a write. Returns `false` if it began before the entry existed: the entry has no record of its
-    /// sectors.
+    /// Completes a write. Returns `false` if it began before the entry was created, so that its sectors are not
+    /// recorded here.
     pub(crate) fn write_ends(&mut self, id: u64) -> bool {
         let at = self.writers.iter().position(|writer| *writer == id);
         at.map(|at| self.writers.swap_remove(at)).is_some()
     }
 
-    /// Forgets its contents and the old copy: neither is the extent's content.
+    /// Drops the contents and the old copy, which are both out of date.
     pub(crate) fn forget(&mut self, sectors: u32) {
         self.valid = SectorMap::EMPTY;
         self.touched.insert(0..sectors);
     }
 
-    /// Returns `true` if every sector is present.
     pub(crate) fn is_whole(&self, sectors: u32) -> bool {
         self.writers.is_empty() && self.valid.count() == sectors
     }

@@ -1,19 +1,19 @@
 //! Sequential streams: detection for reads and writes, and the read-ahead distance (Nitro 3: a stream is sequential
 //! when its consecutive bytes accessed exceed a threshold, many streams at a time, read-ahead of up to 128 KiB).
 //!
-//! A stream is a run of bytes of one volume without a gap: everything from its start to its *front* was accessed. A
-//! request belongs to the stream whose front it is nearest to, if it is within the reach of requests in flight:
-//! [`REORDER_REQUESTS`] requests of its size. An early request waits as a range behind a gap; a repeated or late one
-//! changes nothing. A gap that stays open is jumped, and half of the consecutive bytes are forgotten: an occasional
-//! gap does not end a stream, but strided access never becomes one.
+//! A stream is a gapless range of one volume: everything from its start to its *front* was accessed. A request belongs
+//! to the stream with the nearest front within reach of requests in flight: [`REORDER_REQUESTS`] requests of its size.
+//! An early request is kept as a range after a gap; a repeated or late one changes nothing. When a gap stays open the
+//! stream skips it and halves its count of consecutive bytes: an occasional gap does not end a stream, but strided
+//! access never becomes one.
 //!
-//! Read-ahead starts when the consecutive bytes reach the threshold, with twice the size of the request, and doubles
-//! up to its maximum. The next range is requested when half of the last one is used up, and never a byte twice.
+//! Prefetching starts when the consecutive bytes reach the threshold, with twice the size of the request, and doubles
+//! up to its maximum. The next range is requested when half of the last one is used, and no byte is requested twice.
 //!
-//! Bounds: `streams_max` streams; established ones hold at most half of the table against new ones, so that random
-//! access does not drive them out and they do not keep new ones from being found.
+//! Bounds: `streams_max` streams. Established ones are protected in at most half of the table, so that random access
+//! does not evict them and they do not prevent the detection of new ones.
 //!
-//! A table of descending streams has mirrored addresses, in which they ascend.
+//! A table of descending streams holds mirrored addresses, in which they ascend.
 //!
 //! Out of scope: alignment to extents, the size of a volume, and cached contents.
 
@@ -21,13 +21,13 @@ use core::ops::Range;
 
 use zc_core::VolumeId;
 
-/// Requests of a sequential stream that may be in flight at once, and so overtake each other.
+/// Requests of a sequential stream that may be in flight at once, and so be reordered.
 const REORDER_REQUESTS: u64 = 8;
-/// Farthest distance from a stream's front at which a request still belongs to it, in bytes.
+/// Maximum distance of a request from its stream's front, in bytes.
 const REACH_BYTES_MAX: u64 = 8 << 20;
-/// Ranges ahead of a gap that a stream remembers.
+/// Maximum ranges after gaps per stream.
 const EARLY_MAX: usize = 8;
-/// The first id of descending streams, which keeps them apart from ascending ones.
+/// First ID of descending streams, which separates them from ascending ones.
 const DESCENDING_IDS: u64 = 1 << 63;
 
 /// Settings of a [`StreamTable`].
@@ -35,49 +35,47 @@ const DESCENDING_IDS: u64 = 1 << 63;
 pub(crate) struct StreamConfig {
     /// Streams tracked at once.
     pub(crate) streams_max: usize,
-    /// Consecutive bytes that make a stream.
+    /// Consecutive bytes from which a stream is sequential.
     pub(crate) threshold_bytes: u64,
-    /// Largest read-ahead; 0 for none.
+    /// Maximum prefetch; 0 disables it.
     pub(crate) prefetch_max_bytes: u64,
 }
 
-/// Names a stream; never used again for another one of the same table.
+/// ID of a stream, never reused within a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct StreamId(u64);
 
-/// A sequential stream, as a request of it found it.
+/// A sequential stream at the time of one of its requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct InStream {
     pub(crate) id: StreamId,
-    /// Consecutive bytes accessed, those of the request included.
+    /// Consecutive bytes accessed, including the request.
     pub(crate) run_bytes: u64,
 }
 
-/// Stream that a read is part of.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct StreamVerdict {
     /// The sequential stream, if it is part of one.
     pub(crate) stream: Option<InStream>,
-    /// Bytes of the volume to read ahead now. May reach past the volume's end.
+    /// Range to prefetch now, which may extend beyond the volume.
     pub(crate) prefetch: Option<Range<u64>>,
 }
 
 #[derive(Debug)]
 struct Stream {
     id: StreamId,
-    /// End of the bytes accessed without a gap.
+    /// End of the gapless range.
     front: u64,
-    /// Consecutive bytes accessed.
     run_bytes: u64,
-    /// Ranges that were accessed early, behind a gap, ascending, not touching each other.
+    /// Ranges accessed after gaps, ascending and disjoint.
     early: Vec<Range<u64>>,
-    /// End of the bytes that were requested.
+    /// End of the prefetched bytes.
     asked_end: u64,
-    /// Size of the next read-ahead; 0 before the first.
+    /// Size of the next prefetch; 0 before the first.
     window_bytes: u64,
 }
 
-/// The fields of a stream that the search needs, apart from the rest: each random read inspects all of them.
+/// The fields needed by the search, in an array of their own: each random read scans all of them.
 #[derive(Debug, Clone, Copy)]
 struct Mark {
     volume: VolumeId,
@@ -89,7 +87,7 @@ struct Mark {
 }
 
 impl Mark {
-    /// Distance of a request from the stream's front; `None` when it is not part of the stream.
+    /// Distance of a request from the stream's front; `None` if it is not part of the stream.
     fn distance(&self, volume: VolumeId, start: u64, reach: u64) -> Option<u64> {
         let near = self.volume == volume
             && start <= self.end.saturating_add(reach)
@@ -99,7 +97,6 @@ impl Mark {
 }
 
 impl Stream {
-    /// End of the accessed bytes, with or without gaps.
     fn end(&self) -> u64 {
         self.early.last().map_or(self.front, |part| part.end)
     }
@@ -133,7 +130,7 @@ impl Stream {
         }
     }
 
-    /// Returns the next range to read ahead, if it is due.
+    /// Returns the next range to prefetch, if it is due.
     fn read_ahead(&mut self, len_bytes: u64, max_bytes: u64) -> Option<Range<u64>> {
         if self.window_bytes == 0 {
             self.window_bytes = len_bytes.saturating_mul(2).min(max_bytes);
@@ -149,7 +146,6 @@ impl Stream {
     }
 }
 
-/// The streams of one direction (reads or writes). See the module documentation.
 #[derive(Debug)]
 pub(crate) struct StreamTable {
     config: StreamConfig,
@@ -167,7 +163,7 @@ impl StreamTable {
         Self { config, streams: Vec::new(), marks: Vec::new(), uses: DESCENDING_IDS }
     }
 
-    /// Records a read in a table of descending streams. Returns the stream that it is part of.
+    /// Records a read in a table of descending streams. Returns its stream.
     pub(crate) fn on_descending_read(
         &mut self,
         volume: VolumeId,
@@ -178,7 +174,7 @@ impl StreamTable {
         self.access(volume, mirrored, len_bytes).map(|stream| stream.found())
     }
 
-    /// Takes note of a read.
+    /// Records a read. Returns its stream and the range to prefetch.
     pub(crate) fn on_read(&mut self, volume: VolumeId, offset_bytes: u64, len_bytes: u64) -> StreamVerdict {
         let max_bytes = self.config.prefetch_max_bytes;
         let Some(stream) = self.access(volume, offset_bytes, len_bytes) else {
@@ -188,7 +184,7 @@ impl StreamTable {
         StreamVerdict { stream: Some(stream.found()), prefetch }
     }
 
-    /// Takes note of a write; names the sequential stream that it is part of.
+    /// Records a write. Returns its sequential stream.
     pub(crate) fn on_write(
         &mut self,
         volume: VolumeId,
@@ -227,7 +223,7 @@ impl StreamTable {
         established.then_some(stream)
     }
 
-    /// Begins a stream, in place of another one if need be; its mark is the caller's to write.
+    /// Begins a stream, replacing another one if the table is full; the caller writes its mark.
     fn start(&mut self, range: Range<u64>) -> usize {
         let stream = Stream {
             id: StreamId(self.uses),

@@ -46,7 +46,7 @@ fn a_descending_reader_is_found_in_mirrored_addresses() {
     let first = up.on_read(VOLUME, 0, 256 * KIB).stream.unwrap().id;
     let mut ids = BTreeSet::new();
     for n in (0..64).rev() {
-        // Two requests are in flight and change places.
+        // Two requests are in flight and reordered.
         let at = (n ^ 1) * 64 * KIB;
         assert_eq!(up.on_read(VOLUME, (1 << 30) + at, 64 * KIB).stream, None);
         let found = down.on_descending_read(VOLUME, (1 << 30) + at, 64 * KIB);

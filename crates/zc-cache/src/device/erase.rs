@@ -1,14 +1,13 @@
-//! Erasure of the data of removed volumes that is still on the device.
+//! Erasure of removed volumes' data from the device.
 //!
-//! Job: read the header of each unit once. A unit that has an extent of such a volume is evicted, and its slot is erased:
-//! the device gives zeros for it from then on. Free slots, which may hold older units, are erased as well.
+//! Reads the header of each unit once. A unit with an extent of such a volume is evicted, and its slot is erased, so
+//! that the device returns zeros for it. Free slots, which may contain older units, are erased as well.
 //!
-//! Invariants: an erasure takes only cached content from volumes that are served or kept, whatever their reserve. A
-//! unit that stays in use for [`WAIT_MS`], or that holds pinned extents of another volume, is left as it is, and
-//! counted.
+//! Invariants: an erasure removes only cached content of volumes that are served or kept, whatever their reserve. A
+//! unit that stays in use for [`WAIT_MS`], or that holds pinned extents of another volume, is skipped and counted.
 //!
-//! Out of scope: erasing the rest of a slot behind the end of a unit of another volume; metadata, which has
-//! fingerprints and no content; continuing after a restart.
+//! Out of scope: the unused end of a slot with another volume's unit; metadata, which contains fingerprints and no
+//! content; resumption after a restart.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,12 +23,12 @@ use crate::device::units::Units;
 use crate::ops::unit::Op;
 use crate::seam::{Action, Erased};
 
-/// Headers being read and slots being erased at once.
+/// Maximum header reads and slot erasures in flight.
 const UNDER_WAY_MAX: usize = 4;
-/// Milliseconds without progress after which units that are in use are left.
+/// Milliseconds without progress after which units in use are skipped.
 const WAIT_MS: u64 = 20_000;
 
-/// The erasure in progress, and the result of the last one.
+/// Erasure in progress, and the result of the last one.
 #[derive(Debug, Default)]
 pub(crate) struct Erasure {
     pass: Option<Pass>,
@@ -38,47 +37,45 @@ pub(crate) struct Erasure {
 
 #[derive(Debug, Default)]
 struct Pass {
-    /// Volumes whose content stays.
+    /// Volumes whose content is preserved.
     keep: BTreeSet<VolumeId>,
-    /// The next slot whose header is inspected.
+    /// Next slot to check.
     next: u32,
-    /// Slots that were being written when their turn came.
+    /// Slots that were being written when they were checked; checked again later.
     later: BTreeSet<WeuSlot>,
-    /// Units to be evicted.
     condemned: BTreeMap<WeuSlot, WeuSeq>,
-    /// Slots whose header is being read, or that are being erased.
+    /// Slots with a header read or an erasure in flight.
     under_way: BTreeSet<WeuSlot>,
-    /// Free slots still to be erased; `None` while units are inspected.
+    /// Free slots still to be erased; `None` while units are checked.
     free_left: Option<usize>,
     progress_ms: u64,
     erased: Erased,
 }
 
-/// `true` if a slot is done.
+/// Result of the check of a slot.
 enum Visit {
     Done,
     NotNow,
-    /// Too many headers are being read.
+    /// Too many header reads are in flight.
     Busy,
 }
 
 impl Erasure {
-    /// Returns `true` if an erasure is in progress.
     pub(crate) const fn is_active(&self) -> bool {
         self.pass.is_some()
     }
 
-    /// Result of the last erasure; `None` if there was none.
+    /// Result of the last erasure, if any.
     pub(crate) const fn last(&self) -> Option<Erased> {
         self.last
     }
 
-    /// Returns `true` if the slot's unit leaves so that the slot can be erased.
+    /// Returns `true` if the slot's unit is evicted in order to erase the slot.
     pub(crate) fn takes(&self, slot: WeuSlot) -> bool {
         self.pass.as_ref().is_some_and(|pass| pass.under_way.contains(&slot))
     }
 
-    /// Completes the erasure of the slot of a unit, or of a free one, or its failure.
+    /// Completes the erasure of a slot.
     pub(crate) fn ended(&mut self, slot: WeuSlot, result: Result<(), ErrorKind>, now_ms: u64) {
         let Some(pass) = &mut self.pass else { return };
         if !pass.under_way.remove(&slot) {
@@ -100,8 +97,8 @@ impl Erasure {
 }
 
 impl Erasure {
-    /// Begins an erasure of all content except that of these volumes, and of those that the manager serves. One that
-    /// is in progress begins again.
+    /// Begins an erasure of all content except that of these volumes and of those that the manager serves. An erasure
+    /// in progress restarts.
     pub(crate) fn begin(&mut self, keep: &[VolumeId], base: &Base) {
         let under_way = self.pass.take().map(|pass| pass.under_way).unwrap_or_default();
         self.pass = Some(Pass {
@@ -112,7 +109,7 @@ impl Erasure {
         });
     }
 
-    /// Continues an erasure as far as is possible now.
+    /// Continues an erasure as far as possible now.
     pub(crate) fn pump(&mut self, catalog: &mut Catalog, units: &mut Units, base: &mut Base) {
         if !self.is_active() {
             return;
@@ -203,7 +200,7 @@ impl Erasure {
         }
     }
 
-    /// Reads the header of a unit.
+    /// Checks the header of a unit.
     fn visit_unit(
         &mut self,
         slot: WeuSlot,
@@ -212,7 +209,7 @@ impl Erasure {
         base: &mut Base,
     ) -> Visit {
         match catalog.table().get(slot).state() {
-            // They are erased behind all units.
+            // Free slots are erased after all units.
             SlotState::Free | SlotState::Leaving => Visit::Done,
             SlotState::Unread { .. } | SlotState::Writing => Visit::NotNow,
             SlotState::Open => self.visit_open_unit(slot, catalog, units, base),
@@ -229,7 +226,7 @@ impl Erasure {
         }
     }
 
-    /// Seals a unit that is being filled, if it has to be evicted.
+    /// Seals a unit that is being filled, if it must be evicted.
     fn visit_open_unit(
         &self,
         slot: WeuSlot,
@@ -276,7 +273,7 @@ impl Erasure {
         }
     }
 
-    /// Erases free slots, each once, when no unit is left to inspect.
+    /// Erases free slots, each once, when all units have been checked.
     fn erase_free_slots(&mut self, table: &mut SlotTable, base: &mut Base) {
         let (count, free) = (table.len(), table.free_len());
         let Some(pass) = &mut self.pass else { return };
@@ -296,7 +293,7 @@ impl Erasure {
         }
     }
 
-    /// Completes the erasure of a free slot, or its failure.
+    /// Completes the erasure of a free slot.
     pub(crate) fn free_slot_erased(
         &mut self,
         slot: WeuSlot,
@@ -310,7 +307,7 @@ impl Erasure {
 }
 
 impl Pass {
-    /// Returns `true` if the content of a volume has to be erased.
+    /// Returns `true` if the content of a volume must be erased.
     fn is_gone(&self, volume: VolumeId, base: &Base) -> bool {
         !self.keep.contains(&volume) && !base.has_volume(volume)
     }

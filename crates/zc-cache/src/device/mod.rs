@@ -1,20 +1,20 @@
-//! The manager's view of the cache device: its catalog, the units in memory, and the pending work of a start.
+//! Cache device of the manager: its catalog, the units in memory, and the pending work of a start.
 //!
-//! Job: name the components that look up, place, invalidate, write and recover. Each changes only itself; those that
-//! need others get them with the call.
+//! Owns the components that look up, place, invalidate, write and recover. Each modifies only itself and receives
+//! others as arguments.
 //!
 //! Out of scope: origins and requests.
 //!
 //! | component | contents |
 //! |---|---|
 //! | `meta` | the journal, marks of regions and their map, retirements |
-//! | `slots` | states of slots, classes, replacement, kept extents, dirty bodies |
+//! | `contents` | the fingerprint index, headers that are cached or being read |
 //! | `contents` | the fingerprint index, headers that are cached or being read |
 //! | `catalog` | mappings of extents over those three, eviction, sweeps |
 //! | `units` | units that are being filled or written |
 //! | `snapshot` | checkpoints, and the index image of a stop |
 //! | `erase` | the erasure of the data of removed volumes |
-//! | `recovery` | findings of the start that are not read or proved yet |
+//! | `recovery` | mappings found at a start that are not read or verified yet |
 
 pub(crate) mod catalog;
 pub(crate) mod contents;
@@ -41,14 +41,13 @@ use crate::index::file_index::Mapping;
 use crate::startup::StartState;
 use crate::stats::Stats;
 
-/// State that the components above the device share: see the two modules.
+/// State shared by the components above the device: see the two modules.
 #[derive(Debug)]
 pub(crate) struct Core {
     pub(crate) base: Base,
     pub(crate) device: Device,
 }
 
-/// The components. See the module documentation.
 #[derive(Debug)]
 pub(crate) struct Device {
     pub(crate) catalog: Catalog,
@@ -60,7 +59,7 @@ pub(crate) struct Device {
 }
 
 impl Device {
-    /// Empty, after a start that found this on the device.
+    /// Creates the components from the session found on the device.
     ///
     /// # Panics
     /// When the geometry names more slots than an index location can.
@@ -79,7 +78,7 @@ impl Device {
         }
     }
 
-    /// Handles a failure of the device: its operations will not complete, and nothing more is placed.
+    /// Handles a failure of the device: abandons its operations and stops placement.
     pub(crate) fn device_failed(&mut self, base: &mut Base) {
         self.catalog.meta_mut().device_failed();
         self.checkpoints.give_up();
@@ -87,23 +86,23 @@ impl Device {
         self.units.clean_mut().drop_open_units(base);
     }
 
-    /// Returns `true` if a stored extent may be served: its content is of this session, or the volume's sample has
-    /// been verified.
+    /// Returns `true` if a stored extent may be served: its content was stored in this session, or the volume's sample
+    /// has been verified.
     pub(crate) fn is_past_gate(&self, volume: VolumeId, mapping: Mapping, base: &Base) -> bool {
         self.recovery.probes().is_past_gate(volume, mapping, self.catalog.table(), base)
     }
 
-    /// Continues the comparison of a start's findings with origins.
+    /// Continues the comparison of samples with the origins after a start.
     pub(crate) fn pump_probes(&mut self, base: &mut Base) {
         self.recovery.probes_mut().pump(&mut self.catalog, &self.units, base);
     }
 
-    /// Returns `true` if dirty data may point at a slot, and at most `lent_max` slots are kept for that alone.
+    /// Returns `true` if dirty data may refer to a slot, with at most `lent_max` slots kept for that alone.
     pub(crate) fn may_hold_dirty(&self, slot: WeuSlot, lent_max: u64) -> bool {
         self.units.dirty().may_hold(slot, lent_max, self.catalog.slots())
     }
 
-    /// Bytes of RAM that the structures of the device hold, by name.
+    /// Bytes of RAM of the device's structures, by name.
     pub(crate) fn ram_by_structure(&self) -> [(&'static str, u64); 5] {
         let Self { catalog, recovery, .. } = self;
         let contents = catalog.contents();

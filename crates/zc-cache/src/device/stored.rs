@@ -7,7 +7,7 @@ pub(crate) struct Stored {
     pub(crate) pages: u8,
 }
 
-/// The index form of an extent's place in its WEU.
+/// Converts an extent's place in its WEU to the index form.
 pub(crate) fn stored_of(offset_bytes: u32, stored_bytes: u32) -> Stored {
     let page = zc_core::limits::BLOCK_BYTES;
     let end = offset_bytes + zc_format::EXTENT_HEADER_BYTES + stored_bytes;
@@ -18,7 +18,7 @@ pub(crate) fn stored_of(offset_bytes: u32, stored_bytes: u32) -> Stored {
     }
 }
 
-/// Bytes an extent takes in a WEU: inline header, payload, padding.
+/// Bytes of an extent in a WEU: inline header, payload, padding.
 pub(crate) fn placed_bytes(stored_bytes: u32) -> u32 {
     (zc_format::EXTENT_HEADER_BYTES + stored_bytes).next_multiple_of(zc_core::limits::PLACE_ALIGN_BYTES)
 }

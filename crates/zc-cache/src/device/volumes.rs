@@ -1,4 +1,4 @@
-//! Settings of volumes: initial, changed, grown.
+//! Changes of a volume's settings and size.
 
 use core::ops::Range;
 
@@ -31,17 +31,17 @@ impl Core {
         catalog.slots_mut().move_home(base);
     }
 
-    /// Applies the ranges of a volume that stay in the cache.
+    /// Applies the pinned ranges of a volume.
     pub(crate) fn configure_pins(&mut self, id: VolumeId, pins: &[Range<u64>], size_bytes: u64) {
         let is_now = self.base.volume(id).map_or(0, |volume| volume.cfg().size_bytes);
         let extents = size_bytes.max(is_now) / u64::from(self.base.extent_bytes());
         self.device.catalog.configure_pins(id, pins, extents, &self.base);
     }
 
-    /// Grows a volume, if the size is larger. The extent that its end used to cut may be cached from now on, except
-    /// by operations in progress: its rest was not there when they began. Nothing behind it was ever read, written or
-    /// mapped, by this session or one whose mappings are trusted: a start trusts none behind the end, and none at all
-    /// of a volume that has another length than when it stopped.
+    /// Grows a volume if the size is larger. The extent that its former end cut can be cached from now on, except by
+    /// operations in progress: the remainder did not exist when they began. Nothing beyond the former end was ever
+    /// read, written or mapped by a session whose mappings are trusted: a start trusts no mapping beyond the end, and
+    /// none at all of a volume whose length has changed since the stop.
     pub(crate) fn grow(&mut self, id: VolumeId, size_bytes: u64) {
         let extent_bytes = self.base.extent_bytes();
         let cut = self.base.volume_mut(id).and_then(|volume| volume.grow(size_bytes, extent_bytes));

@@ -77,7 +77,6 @@ pub(crate) struct Dropping {
     pub(super) is_remembered: bool,
 }
 
-/// See the module documentation.
 #[derive(Debug, Default)]
 pub(crate) struct Phase {
     course: Course,

@@ -13,7 +13,6 @@
 /// Part of the capacity that is reserved, if there is more than one volume.
 const RESERVED_PART: u64 = 4;
 
-/// See the module documentation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Division {
     pub(super) reserve: u64,

@@ -31,7 +31,6 @@ pub(crate) enum Body {
     Memory {
         /// The bytes of `stored`.
         src: BufSlice,
-        /// Its job.
         job: u64,
     },
     /// In a slot, which is pinned for it.

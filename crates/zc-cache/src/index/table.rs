@@ -520,7 +520,6 @@ fn low_u8(used: usize) -> u8 {
     u8::try_from(used).unwrap_or(u8::MAX)
 }
 
-/// The number of the lowest byte that is not 0.
 const fn lowest_byte(bytes: u64) -> usize {
     usize_from_u32(bytes.trailing_zeros() / u8::BITS)
 }

@@ -14,7 +14,6 @@ pub(crate) enum Op {
     ProbeOrigin(u64),
     /// and from the cache device,
     ProbeRead(u64),
-    /// and compared,
     ProbeCompare(u64),
     /// or hashed where zeros are expected.
     ProbeHash(u64),

@@ -66,7 +66,6 @@ pub(crate) struct ReduceRequest {
     pub(crate) only_if_duplicate: bool,
 }
 
-/// See the module documentation.
 #[derive(Debug)]
 pub(crate) struct Reduction {
     wanted: ReduceRequest,

@@ -1,9 +1,8 @@
-//! Copies in memory: extents that are written in part, prefetched, decoded, or on their way into the cache; and
-//! fingerprints of extents that are not held.
+//! Copies in memory: partly written, prefetched, decoded and inserting extents, and fingerprints of uncached extents.
 //!
-//! Job: keep them valid (a write invalidates them), and offer whole ones to the cache.
+//! A write invalidates the copies it overlaps; complete copies are offered to the cache.
 //!
-//! Out of scope: clients and origins (see `read` and `write`).
+//! Out of scope: requests of clients and origins (see `read` and `write`).
 
 pub(crate) mod staged;
 
@@ -30,21 +29,20 @@ use crate::index::file_index::Place;
 use crate::residency::Residency;
 use crate::seam::{Proof, Request, RequestKind};
 
-/// See the module documentation.
 #[derive(Debug)]
 pub(crate) struct Copies {
     staging: Staging,
     read_buffer: ReadBuffer,
     ahead: ReadAhead,
-    /// Extents that streams brought before.
+    /// Extents that streams read recently.
     streamed: Touched,
-    /// Extents that were missed before.
+    /// Extents that were missed recently.
     touched: Touched,
     ghosts: Ghosts,
     recipes: Recipes,
     inserts: Inserts,
     origin_order: OriginOrder,
-    /// Reads of stored extents by clients since one had to prove its content.
+    /// Client reads of stored extents since the last one that verified its fingerprint.
     unproved_hits: u32,
 }
 
@@ -68,72 +66,62 @@ impl Copies {
         }
     }
 
-    /// Extents written in part.
     pub(crate) const fn staging(&self) -> &Staging {
         &self.staging
     }
 
-    /// Extents written in part, for updates by writes.
     pub(crate) const fn staging_mut(&mut self) -> &mut Staging {
         &mut self.staging
     }
 
-    /// Decoded extents.
     pub(crate) const fn read_buffer_mut(&mut self) -> &mut ReadBuffer {
         &mut self.read_buffer
     }
 
-    /// Prefetched extents.
     pub(crate) const fn ahead(&self) -> &ReadAhead {
         &self.ahead
     }
 
-    /// Prefetched extents, for counting.
     pub(crate) const fn ahead_mut(&mut self) -> &mut ReadAhead {
         &mut self.ahead
     }
 
-    /// Fingerprints of uncached contents.
     pub(crate) const fn recipes(&self) -> &Recipes {
         &self.recipes
     }
 
-    /// Fingerprints of uncached contents, for recording and requests.
     pub(crate) const fn recipes_mut(&mut self) -> &mut Recipes {
         &mut self.recipes
     }
 
-    /// Insertions in progress.
     pub(crate) const fn inserts(&self) -> &Inserts {
         &self.inserts
     }
 
-    /// Insertions in progress, for additions.
     pub(crate) const fn inserts_mut(&mut self) -> &mut Inserts {
         &mut self.inserts
     }
 
-    /// Accesses of origins, in order.
     pub(crate) const fn origin_order_mut(&mut self) -> &mut OriginOrder {
         &mut self.origin_order
     }
 
-    /// Returns `true` if accesses that overlap a read wait or are written.
+    /// Returns `true` if an access that overlaps the read waits or is a write in flight.
     pub(crate) fn read_waits(&self, volume: VolumeId, bytes: &Range<u64>) -> bool {
         self.origin_order.read_waits(volume, bytes)
     }
 
-    /// Places reduced extents, in order, as far as there are slots.
+    /// Places reduced extents in order while slots are available.
     pub(crate) fn pump_placement(&mut self, core: &mut Core) {
         self.inserts.pump_placement(&mut self.recipes, core);
     }
 
-    /// Returns the extents of the read buffer that hold an extent.
+    /// Returns the read buffer's copy of an extent.
     pub(crate) fn buffered(&mut self, key: &ExtentKey) -> Option<zc_core::BufId> {
         self.read_buffer.get(key)
     }
 
-    /// Returns `true` if nothing of the volume is staged, and no recipes of it are requested.
+    /// Returns `true` if the volume has no staged extents and no recipe requests.
     pub(crate) fn is_quiet(&self, volume: VolumeId) -> bool {
         !self.staging.keys().any(|key| key.volume == volume) && !self.recipes.is_asking(volume)
     }
@@ -148,7 +136,7 @@ impl Copies {
         ]
     }
 
-    /// Releases copies in memory, and drops the results of operations in progress.
+    /// Releases the copies of a volume in memory, and drops the results of operations in progress.
     pub(crate) fn let_go_of(&mut self, volume: VolumeId, core: &mut Core) {
         core.base.tracks.change_all(|key| key.volume == volume);
         self.recipes.remove_all(|key| key.volume == volume);
@@ -164,7 +152,7 @@ impl Copies {
         staged.into_iter().for_each(|key| self.drop_idle_staged(key, core));
     }
 
-    /// Handles a possible loss of the origin's writes since its last flush.
+    /// Handles a possible loss of origin writes since the last flush.
     pub(crate) fn unflushed_lost(&mut self, volume: VolumeId, error: ErrorKind, core: &mut Core) {
         if let Some(entry) = core.base.volume_mut(volume) {
             entry.origin_mut().unflushed_lost(error);
@@ -173,10 +161,10 @@ impl Copies {
         self.forget_unflushed(volume, core);
     }
 
-    /// Handles a failed flush: the origin may have lost writes since the last one, and reports it only once. Cached,
-    /// pending and recoverable contents of these writes would be read now and revert with the eviction. So mappings,
+    /// Handles a failed flush: the origin may have lost writes since the last one, and reports it only once. Cached
+    /// contents of these writes would be served until their eviction, and the older data after it. So mappings,
     /// recorded fingerprints, copies in memory and operations in progress are dropped. Regions that were marked when
-    /// an earlier session was cut off count, too: no flush has covered their last writes yet.
+    /// an earlier session was cut off are included: no flush has covered their last writes.
     fn forget_unflushed(&mut self, volume: VolumeId, core: &mut Core) {
         let Some(region_bytes) = core.base.volume(volume).map(|volume| volume.cfg().region_bytes) else {
             return;
@@ -211,13 +199,13 @@ impl Copies {
         core.device.recovery.doubt_inherited(volume);
     }
 
-    /// Advances time: merges or drops extents written in part, and places batches that have waited.
+    /// Merges or drops partly written extents that are idle, and places batches that have waited long enough.
     pub(crate) fn age(&mut self, core: &mut Core) {
         self.age_staging(core);
         self.inserts.age(core.base.now_ms(), core.base.is_stopping());
     }
 
-    /// A stop: releases prefetched and partly written extents, and places or drops insertions.
+    /// Prepares for a stop: releases prefetched and partly written extents, and places or drops insertions.
     pub(crate) fn wind_down(&mut self, core: &mut Core) {
         let ahead: Vec<_> = self.ahead.keys().collect();
         ahead.into_iter().for_each(|key| self.drop_prefetched(key, core));
@@ -227,19 +215,18 @@ impl Copies {
         self.inserts.drop_unplaceable(core);
     }
 
-    /// Returns `true` if no insertion is in progress and nothing is collected.
+    /// Returns `true` if no insertion is in progress and no extent is staged.
     pub(crate) fn is_wound_down(&self) -> bool {
         self.inserts.is_idle() && self.staging.len() == 0
     }
 
-    /// Releases copies in memory.
     pub(crate) fn drop_copies(&mut self, core: &mut Core) {
         for buf in self.read_buffer.drain() {
             core.base.port.release(buf);
         }
     }
 
-    /// Returns `true` if reads of the volume currently enter at their second time.
+    /// Returns `true` if read misses of the volume currently enter the cache at their second access.
     pub(crate) fn enters_late(&self, volume: VolumeId, core: &Core) -> bool {
         match core.base.volume(volume).map(|volume| volume.cfg().admission) {
             Some(Admission::SecondTouch) => true,
@@ -248,7 +235,7 @@ impl Copies {
         }
     }
 
-    /// Records a client's read or write, in a stream or not, in the ghosts, if the cache serves the volume.
+    /// Records a client request in the ghost caches.
     pub(crate) fn note(&mut self, request: &Request, in_stream: bool, core: &Core) {
         let is_cached = core.base.volume(request.volume).is_some_and(|volume| {
             volume.cfg().mode != Mode::PassThrough && volume.cfg().admission != Admission::Never
@@ -288,13 +275,13 @@ impl Copies {
         }
     }
 
-    /// Hit ratios of caches of other sizes.
+    /// Hit-ratio curve over cache sizes.
     pub(crate) fn curve(&self, core: &Core) -> Curve {
         self.ghosts.curve(answered(core))
     }
 
-    /// Returns `true` if an extent of a stream is inserted only if its content is cached already: it is not pinned, and
-    /// no stream brought it before, as far as that is remembered.
+    /// Returns `true` if an extent of a stream is inserted only when its content is cached already: it is not pinned,
+    /// and no stream is remembered that read it before.
     pub(crate) fn enters_as_duplicate(&mut self, key: ExtentKey, core: &Core) -> bool {
         !self.enters_late(key.volume, core)
             && !core.device.catalog.slots().kept().has(key)
@@ -306,7 +293,7 @@ impl Copies {
         if key.extent.0 >= volume.whole_extents() || core.base.is_stopping() || !core.base.is_good() {
             return false;
         }
-        // Data that the origin may return now and not after it is reopened is not kept.
+        // An origin in doubt may return data that is gone after it is reopened; such data is not cached.
         if volume.origin().is_in_doubt() {
             return false;
         }
@@ -318,7 +305,7 @@ impl Copies {
         }
     }
 
-    /// Proof of the content of a client's read: one read of many has to prove its content.
+    /// Selects the proof for a client's read: one in many reads verifies the fingerprint.
     pub(crate) fn hit_proof(
         &mut self,
         volume: VolumeId,
@@ -342,9 +329,9 @@ impl Copies {
         }
     }
 
-    /// Uses a prefetched extent: it leaves the list of unused ones, and stays in the cache if it was seen before or
-    /// its content is there already (Nitro 3: prefetched data used once is not cached). Returns `false` if the extent
-    /// was not read ahead. `stream`: the one that used it.
+    /// Handles the use of a prefetched extent by `stream`. It is inserted into the cache if it was read before or its
+    /// content is cached already (Nitro 3: prefetched data used once is not cached). Returns `false` if the extent was
+    /// not prefetched.
     pub(crate) fn used_prefetched(
         &mut self,
         key: ExtentKey,
@@ -369,7 +356,7 @@ impl Copies {
         true
     }
 
-    /// Inserts a prefetched extent into the cache without a use, if there is one.
+    /// Inserts a prefetched extent without a use, if present.
     pub(crate) fn insert_prefetched(&mut self, key: ExtentKey, core: &mut Core) {
         let Some(ahead) = self.ahead.take(&key, core.base.extent_bytes()) else { return };
         let batch = self.inserts.begin_batch(None, core);
@@ -384,7 +371,7 @@ impl Copies {
         }
     }
 
-    /// Residency of a part of an extent. Places are checked in the order of a read.
+    /// Residency of a part of an extent. Sources are checked in the order of a read.
     pub(crate) fn residency_of(
         &self,
         key: ExtentKey,
@@ -419,7 +406,6 @@ impl Copies {
     }
 }
 
-/// Extents read so far, and the hits among them.
 const fn answered(core: &Core) -> Answered {
     Answered { read: core.base.stats.extents_read(), hits: core.base.stats.extent_hits() }
 }

@@ -1,4 +1,4 @@
-//! Extents that were written in part: completed by later writes, merged with the old copy, or dropped (see `staging`).
+//! Partly written extents: completed by later writes, merged with the old copy, or dropped (see `staging`).
 
 use core::ops::Range;
 
@@ -16,13 +16,13 @@ use crate::index::file_index::Mapping;
 use crate::ops::write::Op;
 use crate::seam::{Action, ExtentRead, PartResults};
 
-/// A partly written extent is merged after it has been left alone for so long.
+/// Idle time after which a partly written extent is merged with its old copy.
 const MERGE_AFTER_MS: u64 = 20;
-/// A partly written extent that nothing completes is dropped after so long.
+/// Idle time after which a partly written extent that cannot be completed is dropped.
 const STAGED_AGE_MS: u64 = 2000;
 const MERGES_PER_TICK: usize = 64;
 
-/// Returns `true` if writes of the volume fill the cache.
+/// Returns `true` if writes of the volume are inserted into the cache.
 pub(crate) fn fills_from_writes(volume: VolumeId, base: &Base) -> bool {
     base.is_good()
         && !base.is_stopping()
@@ -39,7 +39,7 @@ fn unpin_old(staged: &Staged, core: &mut Core) {
 }
 
 impl Copies {
-    /// Begins to collect a partly written extent.
+    /// Stages a partly written extent.
     pub(crate) fn stage(
         &mut self,
         id: u64,
@@ -73,7 +73,7 @@ impl Copies {
         self.staging.insert(key, staged);
     }
 
-    /// Handles the completion of a trim or a zeroing of (a part of) an extent.
+    /// Handles the completion of a trim or zeroing that covers part of an extent, or all of it.
     pub(crate) fn range_cleared(&mut self, id: u64, key: ExtentKey, is_zero: bool, core: &mut Core) {
         let certain = core.base.tracks.write_ends(key, id);
         if let Some(staged) = self.staging.get_mut(&key) {
@@ -94,7 +94,7 @@ impl Copies {
         }
     }
 
-    /// Inserts a staged extent if it is whole.
+    /// Inserts a staged extent if it is complete.
     pub(crate) fn finish_staged(&mut self, key: ExtentKey, batch: Option<u64>, core: &mut Core) {
         let sectors = core.base.extent_bytes() / zc_core::SECTOR_BYTES;
         let whole = self
@@ -130,7 +130,7 @@ impl Copies {
         }
     }
 
-    /// Drops an idle staged part: a miss fill brings the whole extent, or the extent has changed.
+    /// Drops the idle staged part of an extent that a miss fill replaces or that has changed.
     pub(crate) fn drop_idle_staged(&mut self, key: ExtentKey, core: &mut Core) {
         if self
             .staging
@@ -148,7 +148,7 @@ impl Copies {
         }
     }
 
-    /// Merges partly written extents without recent writes, and drops those that cannot be completed.
+    /// Merges idle partly written extents, and drops those that cannot be completed.
     pub(crate) fn age_staging(&mut self, core: &mut Core) {
         let now_ms = core.base.now_ms();
         let due: Vec<_> = self
@@ -192,7 +192,7 @@ impl Copies {
         }
     }
 
-    /// Drops the old copies that pin slots, because no slot can be evicted.
+    /// Drops the old copies that pin slots when no slot can be evicted.
     pub(crate) fn drop_old_copies(&mut self, core: &mut Core) {
         let pinning: Vec<_> = self
             .staging
@@ -208,7 +208,7 @@ impl Copies {
         }
     }
 
-    /// Drops everything staged that is idle (the manager stops).
+    /// Drops all idle staged extents at a stop.
     pub(crate) fn drop_all_staged(&mut self, core: &mut Core) {
         let idle: Vec<_> = self.staging.idle().map(|(key, _)| key).collect();
         for key in idle {
@@ -278,7 +278,7 @@ impl Copies {
         self.finish_staged(key, None, core);
     }
 
-    /// Begins the clearing of a range of whole extents: invalidates their cached contents.
+    /// Begins to clear a range of whole extents: invalidates their cached contents.
     pub(crate) fn range_begins(&mut self, id: u64, volume: VolumeId, extents: &Range<u64>, core: &mut Core) {
         let is_in = |key: &ExtentKey| key.volume == volume && extents.contains(&key.extent.0);
         core.base.tracks.range_begins(volume, extents.clone());
@@ -301,7 +301,7 @@ impl Copies {
         }
     }
 
-    /// Ends the clearing of a range, which may have failed.
+    /// Completes the clearing of a range, with or without success.
     pub(crate) fn range_ends(&mut self, id: u64, volume: VolumeId, extents: &Range<u64>, core: &mut Core) {
         core.base.tracks.range_ends(volume, extents.start);
         for key in self.staged_in(volume, extents) {
@@ -325,7 +325,6 @@ fn sector_slice(buf: BufId, run: &Range<u32>) -> BufSlice {
     }
 }
 
-/// Keys of one volume, in order.
 fn sorted(keys: impl Iterator<Item = ExtentKey>) -> Vec<ExtentKey> {
     let mut keys: Vec<ExtentKey> = keys.collect();
     keys.sort_unstable_by_key(|key| key.extent);

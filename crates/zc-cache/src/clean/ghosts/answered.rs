@@ -1,6 +1,6 @@
-//! The reads of the cache itself, which the ghosts are compared with.
+//! Reads and hits of the cache itself, the reference for the ghosts.
 
-/// Extents that reads requested, all and those that the cache had, since the start.
+/// Extents read since the start, and the hits among them.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Answered {
     pub(crate) read: u64,

@@ -1,34 +1,34 @@
-//! Choice of the time at which read misses enter, at once or at their second time: predictions of ghosts of both,
+//! Choice of the admission of read misses, at the first or at the second access: ghosts of both predict the hits,
 //! corrected by measurements of the cache.
 //!
-//! A ghost evicts single extents, and the cache evicts units, has read-ahead and shares contents. So a ghost is off
-//! by a factor, which the cache's own hits show for the admission that it has. It is measured again after each
-//! change, when the extents of the other admission have left.
+//! A ghost evicts single extents; the cache evicts units, prefetches, and shares contents. A ghost's prediction is
+//! therefore off by a factor, which is measured from the cache's own hits for the admission in force. It is measured
+//! again after each change, when extents admitted by the former rule have left the cache.
 //!
-//! Invariants: a choice rests on some eight times the cache, and changes for a margin alone. Out of scope: counting.
+//! Invariants: a choice rests on reads of about eight times the cache size, and changes only for a minimum gain. Out
+//! of scope: counting.
 
 pub(super) const ROUND_READS: u64 = 1024;
-/// Part of the reads so far that is forgotten after a round: one in this number.
+/// Ageing of counts: a round removes one part in this number.
 pub(super) const AGE_PART: u64 = 32;
-/// Minimum gain of admission at the second time: one hit more in this number of reads. Less does not pay for the
-/// change.
+/// Minimum gain of second-access admission: one additional hit per this number of reads. A smaller gain does not pay
+/// for the change.
 const MARGIN_PART: u64 = 100;
-/// Rounds after a change that give no information about the new admission: about as many reads as a ghost has
-/// addresses.
+/// Rounds after a change that are not measured: about as many reads as a ghost has addresses.
 const SETTLE_ROUNDS: u64 = 4;
-/// Rounds that a factor rests on.
+/// Rounds from which a factor is computed.
 const LEARN_ROUNDS: u64 = 4;
 const ONE: u64 = 1000;
 
-/// Extents that enter the cache where the manager chooses.
+/// Admission of read misses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Choice {
     Always,
-    /// Read misses on their second time.
+    /// Read misses at their second access.
     SecondTouch,
 }
 
-/// Reads of a round, or of many: how many ghosts of both admissions answered, and how many the cache did.
+/// Reads of one or more rounds, with the hits of both ghosts and of the cache.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Round {
     pub(super) reads: u64,
@@ -45,7 +45,7 @@ impl Round {
         self.actual += other.actual;
     }
 
-    /// Counts that are a little less each.
+    /// Counts after one round of ageing.
     fn aged(&self) -> Self {
         let aged = |count: u64| count - count / AGE_PART;
         Self {
@@ -57,17 +57,16 @@ impl Round {
     }
 }
 
-/// The choice, and its inputs.
 #[derive(Debug)]
 pub(super) struct Chooser {
     choice: Choice,
-    /// All reads, the older the less.
+    /// All reads, with older ones counted less.
     all: Round,
-    /// Reads since the present choice had its effect.
+    /// Reads since the current choice took effect.
     present: Round,
-    /// Rounds since the choice changed.
+    /// Rounds since the last change.
     rounds: u64,
-    /// Hits of the cache for each thousand of its ghost, with each admission. None as long as nothing was measured.
+    /// Hits of the cache per thousand hits of its ghost, for each admission; `None` before the first measurement.
     always_factor: Option<u64>,
     second_factor: Option<u64>,
 }
@@ -89,7 +88,7 @@ impl Chooser {
         self.choice
     }
 
-    /// Ends a round. A cache that `may_choose` is full, and not tiny.
+    /// Ends a round. `may_choose` requires a full cache that is not tiny.
     pub(super) fn round(&mut self, round: &Round, may_choose: bool) {
         self.rounds += 1;
         self.all.add(round);
@@ -116,8 +115,8 @@ impl Chooser {
         }
     }
 
-    /// Returns the admission with more hits. An untried admission is not assumed to be better than its ghost
-    /// predicts.
+    /// Returns the admission with more hits. An untried admission is predicted by its ghost with a factor of at most
+    /// 1.
     fn better(&self) -> Choice {
         let Some(always_factor) = self.always_factor else { return Choice::Always };
         let second_factor = self.second_factor.unwrap_or_else(|| always_factor.min(ONE));
@@ -135,8 +134,8 @@ impl Chooser {
 mod tests {
     use super::*;
 
-    /// Ends `rounds` rounds in which ghosts answer these percentages of the reads, and the cache `actual` of the
-    /// present choice. Returns the choice then.
+    /// Runs `rounds` rounds with these ghost hits, in per cent of the reads, and `actual` hits of the cache for the
+    /// current choice. Returns the resulting choice.
     fn after(
         chooser: &mut Chooser,
         rounds: usize,
@@ -153,7 +152,7 @@ mod tests {
         chooser.choice()
     }
 
-    /// A cache that matches its ghosts.
+    /// Hits of a cache that matches its ghosts.
     fn as_said((always, second): (u64, u64)) -> impl Fn(Choice) -> u64 {
         move |choice| if choice == Choice::Always { always } else { second }
     }

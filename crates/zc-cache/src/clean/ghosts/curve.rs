@@ -1,53 +1,54 @@
-//! The hit-ratio curve: hit ratios of caches of other sizes, anchored at the hits of the cache itself.
+//! Hit-ratio curve over cache sizes, anchored at the measured hit ratio of the cache.
 //!
-//! The ghost list holds single extents in order of use, by address. The cache evicts whole units, shares contents, reads
-//! ahead, and may hold content of an earlier session. So the list's hits of the size as it is differ from the cache's own
-//! over the same reads. The curve takes the cache's own hit ratio for the size as it is. A smaller size keeps the share
-//! of hits that the list found within that size; a larger one loses the share of misses that the list found within it.
+//! The ghost list holds single extents by address in order of use. The cache evicts whole units, shares contents,
+//! prefetches, and may hold content of an earlier session, so its hits differ from the list's over the same reads. The
+//! curve therefore takes the measured hit ratio for the current size. A smaller size keeps the share of hits that the
+//! list found within that size; a larger one loses the share of misses that the list found within it.
 //!
-//! **Reads that the list cannot place.** After a start the list is empty. A read of an extent that the cache holds
-//! and the list lacks is a hit at the size as it is, and was used longer ago than all that the list holds. So it is a
-//! miss of each smaller size that the list has filled, and open for the others. After a warm start a read that
-//! neither has is open for the larger sizes in the same manner. A size has no figure while more than one read in
-//! [`OPEN_PART`] is open.
+//! **Undecided reads.** After a start the list is empty. A read of an extent that the cache holds and the list lacks
+//! is a hit at the current size, and was last used before everything in the list. So it is a miss at each smaller size
+//! that the list has filled, and undecided for the others. After a warm start, a read that neither holds is undecided
+//! for the larger sizes. A size has no figure while more than one read in [`OPEN_PART`] is undecided.
 //!
-//! Invariants: figures are 0 to 1 and do not fall with the size; the figure of the size as it is is the cache's own.
+//! Invariants: figures are 0 to 1 and do not decrease with the size; the figure of the current size is the measured
+//! one.
 
 use crate::clean::ghosts::answered::Answered;
 use crate::clean::ghosts::choice::AGE_PART;
 
-/// Parts of the list, in quarters of the cache: it ends at a quarter, a half, one, two and four times the cache.
+/// Lengths of the list's parts, in quarters of the cache; their ends are at a quarter, a half, one, two and four times
+/// the cache.
 pub(super) const CURVE_QUARTERS: &[u32] = &[1, 1, 2, 4, 8];
 pub(super) const CACHE_PARTS: usize = 3;
 const SIZES: usize = CURVE_QUARTERS.len();
-/// Sampled reads from which the figures of other sizes are given: their standard error is 5 points then.
+/// Minimum sampled reads for figures of other sizes: their standard error is then 5 points.
 const READS_MIN: u64 = 100;
-/// Reads per read that may be undecided.
+/// Reads per undecided read at most.
 const OPEN_PART: u64 = 20;
-/// Hits of the cache per hit that the list may lack.
+/// Cache hits per hit that the list may lack.
 const LACKS_PART: f64 = 10.0;
-/// Hits per hit that may be of content stored for another address.
+/// Hits per hit on content stored for another address, at most.
 const DUPLICATES_PART: f64 = 4.0;
-/// Misses, as a share of all reads, that no figure of a larger size can be wrong by more than.
+/// Share of misses among all reads below which every figure of a larger size is accurate enough.
 const MISSES_FEW: f64 = 0.05;
 
-/// Sampled reads, and how the list placed them.
+/// Sampled reads, by their position in the list.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Tally {
     pub(super) reads: u64,
-    /// Reads of extents that the cache holds as content stored for another extent.
+    /// Reads of extents whose content was stored for another extent.
     pub(super) duplicates: u64,
-    /// Hits by the part of the list that had the address.
+    /// Hits by part of the list.
     pub(super) parts: [u64; SIZES],
     /// Reads of extents that the cache holds and the list lacks, by the sizes that the list had filled.
     pub(super) held: [u64; CACHE_PARTS],
-    /// After a warm start, reads of extents that neither has, by the sizes that the list had filled.
+    /// After a warm start, reads of extents that neither holds, by the sizes that the list had filled.
     pub(super) unseen: [u64; SIZES + 1],
-    /// Hits of the cache as it is if read misses entered at their second time.
+    /// Hits at the current size if read misses entered at their second access.
     pub(super) second: u64,
-    /// Extents read in the same time, sampled or not, and the cache hits among them.
+    /// Extents read in the same period, sampled or not, and the cache hits among them.
     pub(super) answered: Answered,
-    /// Extents among those read that are of volumes that the cache does not admit.
+    /// Extents among these that belong to volumes without admission to the cache.
     pub(super) outside: u64,
 }
 
@@ -83,14 +84,14 @@ impl Tally {
 pub enum NoFigure {
     /// The sample has too few reads.
     FewReads,
-    /// Too many reads are of extents used before the start.
+    /// Too many reads are of extents last used before the start.
     Started,
     /// Too many hits are of content that several addresses share.
     SharedContent,
 }
 
 impl NoFigure {
-    /// The reason in words.
+    /// Description for messages.
     #[must_use]
     pub const fn words(self) -> &'static str {
         match self {
@@ -101,21 +102,21 @@ impl NoFigure {
     }
 }
 
-/// The hit-ratio curve of the reads of late; older reads count for less.
+/// Hit-ratio curve of recent reads; older reads count less.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Curve {
     /// Reads of extents in the sample.
     pub reads: u64,
     /// Hit ratios at each of [`Curve::SIZES_QUARTERS`], 0 to 1.
     pub hit_ratios: [Result<f64, NoFigure>; SIZES],
-    /// The hit ratio of the cache as it is if read misses entered at their second time.
+    /// Hit ratio at the current size if read misses entered at their second access.
     pub second_touch_hit_ratio: Result<f64, NoFigure>,
-    /// Volumes with admission `auto` admit read misses at their second time now.
+    /// Volumes with admission `auto` currently admit read misses at their second access.
     pub second_touch: bool,
 }
 
 impl Curve {
-    /// Sizes of the curve's points, in quarters of the cache as it is.
+    /// Sizes of the curve's points, in quarters of the current size.
     pub const SIZES_QUARTERS: [u32; SIZES] = [1, 2, 4, 8, 16];
 
     pub(super) fn new(seen: &Tally, second_touch: bool) -> Self {
@@ -133,8 +134,7 @@ impl Curve {
         Self { reads: seen.reads, hit_ratios, second_touch_hit_ratio, second_touch }
     }
 
-    /// Sizes, as multiples of the cache's present size, each with its hit ratio from 0 to 1. None before the first
-    /// read.
+    /// Hit ratio, 0 to 1, of each size as a multiple of the current one. Empty before the first read.
     pub fn points(&self) -> impl Iterator<Item = (f64, Result<f64, NoFigure>)> + use<> {
         let sizes = Self::SIZES_QUARTERS.into_iter().map(|quarters| f64::from(quarters) / 4.0);
         let has_reads = self.reads > 0 || self.hit_ratios.iter().any(Result::is_ok);
@@ -142,16 +142,15 @@ impl Curve {
     }
 }
 
-/// The cache's own hit ratio, from which those of other sizes are computed.
+/// The measured hit ratio, from which those of other sizes are computed.
 struct Anchor<'a> {
     own: f64,
-    /// Share of the reads that no size makes hits of.
+    /// Share of reads that hit at no size.
     outside: f64,
     seen: &'a Tally,
 }
 
 impl Anchor<'_> {
-    /// The hit ratio at one of the curve's sizes.
     fn at(&self, size: usize) -> Result<f64, NoFigure> {
         if size + 1 == CACHE_PARTS {
             return Ok(self.own);
@@ -169,10 +168,11 @@ impl Anchor<'_> {
         Ok(self.scaled(own_hits, hits))
     }
 
-    /// Returns `true` if the list has most of the cache's hits and recency, or a figure cannot be far off without them.
+    /// Returns `true` if the list accounts for most of the cache's hits and their recency, or a figure cannot be far
+    /// off.
     ///
-    /// The list holds addresses. It lacks hits of content that came by another address, as with clones in a store. Each
-    /// address of shared content keeps all of it recent, so that a smaller cache hits more than the list finds.
+    /// The list holds addresses. It lacks hits on content stored for another address, as with clones in a store. Each
+    /// address of shared content keeps all of it recent, so a smaller cache hits more often than the list predicts.
     fn is_explained(&self, size: usize) -> bool {
         let lacks = self.own - ratio(self.seen.own_hits(), self.seen.reads);
         let is_complete = lacks * LACKS_PART <= self.own;
@@ -182,7 +182,8 @@ impl Anchor<'_> {
         is_complete || 1.0 - self.outside - self.own <= MISSES_FEW
     }
 
-    /// Hits of the list at a size, hits at the size as it is of the same reads, and reads that are open for the size.
+    /// Hits of the list at a size, hits at the current size among the same reads, and reads that are undecided for the
+    /// size.
     fn placed(&self, size: usize) -> (u64, u64, u64) {
         let own_hits = self.seen.own_hits();
         if size < CACHE_PARTS {
@@ -194,7 +195,7 @@ impl Anchor<'_> {
         }
     }
 
-    /// The hit ratio of the cache as it is if read misses entered at their second time.
+    /// Hit ratio at the current size if read misses entered at their second access.
     fn second(&self) -> Result<f64, NoFigure> {
         if self.seen.reads < READS_MIN {
             return Err(NoFigure::FewReads);
@@ -205,8 +206,8 @@ impl Anchor<'_> {
         Ok(self.scaled(self.seen.own_hits(), self.seen.second))
     }
 
-    /// The cache's own hit ratio for as many hits more or less as a ghost has. Fewer hits keep their share of the hits;
-    /// more hits take their share from the misses.
+    /// Scales the measured hit ratio by a ghost's hits. Fewer hits keep their share of the hits; more hits take their
+    /// share from the misses.
     fn scaled(&self, own_hits: u64, hits: u64) -> f64 {
         if hits <= own_hits {
             return if own_hits == 0 { 0.0 } else { self.own * ratio(hits, own_hits) };

@@ -1,4 +1,4 @@
-//! Memory of ghosts for addresses that they do not hold: those missed once, and those written in part.
+//! Memories of addresses outside the ghosts: addresses missed once, and extents written in part.
 //!
 //! Invariants: both memories are bounded, and forget the oldest first. Out of scope: deciding which extents enter.
 
@@ -7,10 +7,10 @@ use std::collections::VecDeque;
 
 use zc_core::{SectorMap, Set, u64_from_usize};
 
-/// Extents written in part that are remembered.
+/// Maximum number of partly written extents.
 const PARTIAL_MAX: usize = 32;
 
-/// Addresses requested once. Two generations, as in [`crate::clean::read::seen`].
+/// Addresses missed once, in two generations as in [`crate::clean::read::seen`].
 #[derive(Debug, Default)]
 pub(super) struct Missed {
     young: Set<u64>,
@@ -18,7 +18,7 @@ pub(super) struct Missed {
 }
 
 impl Missed {
-    /// Returns `true` if the address was among the last `entries_max`, or half of them. Records it.
+    /// Records the address. Returns `true` if it was among the last `entries_max`, or half of them.
     pub(super) fn before(&mut self, hash: u64, entries_max: u32) -> bool {
         let seen = self.young.contains(&hash) || self.old.contains(&hash);
         if u64_from_usize(self.young.len()) * 2 >= u64::from(entries_max) {
@@ -28,20 +28,20 @@ impl Missed {
         seen
     }
 
-    /// Forgets the addresses for which `keep` is false.
+    /// Retains the addresses for which `keep` returns `true`.
     pub(super) fn retain(&mut self, keep: impl Fn(u64) -> bool) {
         self.young.retain(|hash| keep(*hash));
         self.old.retain(|hash| keep(*hash));
     }
 }
 
-/// Extents that were written in part, oldest first.
+/// Partly written extents, oldest first.
 #[derive(Debug, Default)]
 pub(super) struct Partial(VecDeque<(u64, SectorMap)>);
 
 impl Partial {
-    /// Records that these sectors of an extent with `all` sectors were written. Returns `true` if all of them were,
-    /// lately.
+    /// Records a write of these sectors of an extent with `all` sectors. Returns `true` if all of them were written
+    /// recently.
     pub(super) fn complete(&mut self, hash: u64, sectors: Range<u32>, all: u32) -> bool {
         if sectors == (0..all) {
             return true;

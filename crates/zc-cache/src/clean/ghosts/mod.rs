@@ -1,13 +1,13 @@
-//! Ghost caches: hits of the clients' reads in caches of other sizes, and under the other admission.
+//! Ghost caches: estimate client hits at other cache sizes, and under the other admission.
 //!
 //! A ghost cache holds addresses and no data. A sample of the extents, chosen by a hash of the address, goes through
-//! ghosts that are smaller by the same rate, so that their hit ratios are those of the whole (Waldspurger and others,
+//! ghosts scaled down by the same rate, so that their hit ratios estimate those of the whole (Waldspurger and others,
 //! FAST 2015 and ATC 2017). One ghost list in order of use yields the curve of hit ratios over sizes. A second one
-//! admits a read miss at its second time. Where `admission = "auto"` the better of the two decides.
+//! admits a read miss at its second access. With `admission = "auto"` the better of the two decides.
 //!
-//! **Size.** The ghost of the cache as it is holds at most [`SIZE_MAX`] addresses. When the cache holds more extents,
-//! every second address is removed from the sample. Its memories of first misses and of streams are those of the
-//! cache, sampled likewise. About 1.2 MiB of RAM then, however large the cache is.
+//! **Size.** The ghost of the current cache size holds at most [`SIZE_MAX`] addresses. When the cache holds more
+//! extents, every second address is removed from the sample. Its memories of first misses and of streams are samples
+//! of the cache's. This bounds the RAM to about 1.2 MiB for any cache size.
 //!
 //! Invariants: the same requests lead to the same choice; a request changes the ghosts once for each of its extents.
 //! Out of scope: contents, units, and prefetched extents.
@@ -30,59 +30,56 @@ pub use crate::clean::ghosts::curve::{Curve, NoFigure};
 use crate::clean::ghosts::memory::{Missed, Partial};
 use crate::clean::ghosts::stack::Stack;
 
-/// Most addresses in the ghost of the cache as it is.
+/// Maximum addresses in the ghost of the current cache size.
 const SIZE_MAX: u32 = 4096;
-/// Entries for each extent that is not overwritten, at most.
+/// Maximum ratio of overwritten to current entries.
 const DEAD_MAX: u64 = 4;
-/// The ghost with the other admission has one size.
+/// The second-access ghost has one size.
 const SECOND_QUARTERS: &[u32] = &[4];
-/// Caches with fewer extents than this choose nothing.
+/// Minimum extents of a cache that chooses its admission.
 const CHOICE_MIN: u32 = 64;
-/// Maximum addresses in each memory of addresses that the ghosts do not hold. The cache keeps at least 65,536, and so
-/// do these, for a cache of more than 8,192 extents. Of a smaller one they forget sooner.
+/// Maximum addresses in each memory of addresses that the ghosts do not hold. The cache remembers at least 65,536; so
+/// do these for a cache of more than 8,192 extents, and fewer for a smaller one.
 const REMEMBERED_MAX: u32 = 4 * SIZE_MAX;
 
-/// Number of unheld addresses that the cache records.
+/// Capacities of the cache's memories of uncached addresses.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Remembered {
-    /// Missed once, where read misses enter at their second time.
+    /// Addresses missed once, with second-access admission.
     pub(crate) missed: usize,
-    /// Addresses of streams, which enter at their second time in any case.
+    /// Addresses of streams, which always enter at their second access.
     pub(crate) streamed: usize,
 }
 
-/// A client's read of an extent, as the cache saw it when it came.
+/// A client's read of an extent, with the state of the cache before it.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Access {
-    /// Part of a sequential stream.
     pub(crate) in_stream: bool,
-    /// The cache holds the extent.
     pub(crate) is_held: bool,
-    /// The cache holds it as content that was stored for another extent.
+    /// The cached content was stored for another extent.
     pub(crate) is_duplicate: bool,
-    /// Extents that the cache has capacity for.
+    /// Capacity of the cache in extents.
     pub(crate) fits: u64,
-    /// The cache found content of an earlier session when it started.
+    /// The cache found content of an earlier session at its start.
     pub(crate) is_warm_start: bool,
     /// Counts of the cache up to this read.
     pub(crate) answered: Answered,
 }
 
-/// The ghosts. See the module documentation.
 #[derive(Debug)]
 pub(crate) struct Ghosts {
-    /// One of 2 to the power of this many addresses is in the sample.
+    /// Logarithm of the sampling rate: 1 in `2^rate_bits` addresses is sampled.
     rate_bits: u32,
     remembered: Remembered,
     curve: Stack,
     second: Stack,
     missed: Missed,
-    /// Addresses of streams, which enter at their second time in any case.
+    /// Addresses of streams, which always enter at their second access.
     streamed: Missed,
     partial: Partial,
     round: Tally,
     tally: Tally,
-    /// Counts at the begin of the round.
+    /// Counts at the beginning of the round.
     answered: Answered,
     chooser: Chooser,
 }
@@ -91,7 +88,7 @@ pub(crate) struct Ghosts {
 pub(crate) struct Sampled(u64);
 
 impl Ghosts {
-    /// Ghosts that have seen nothing, of a cache that remembers so much.
+    /// Creates empty ghosts of a cache with these memories.
     pub(crate) fn new(remembered: Remembered) -> Self {
         Self {
             rate_bits: 0,
@@ -108,17 +105,16 @@ impl Ghosts {
         }
     }
 
-    /// The extent, if it is in the sample.
     pub(crate) fn sampled(&self, key: ExtentKey) -> Option<Sampled> {
         let hash = hash_of(key);
         is_in(hash, self.rate_bits).then_some(Sampled(hash))
     }
 
-    /// Records a client's read of an extent of the sample.
+    /// Records a client's read of a sampled extent.
     ///
-    /// An extent that the cache holds and the list lacks is content of an earlier session, of a warm-up or of another
-    /// address, unless the list is longer than the cache: then it was used longer ago than a cache of that size keeps
-    /// it. It enters as if it had been read before.
+    /// An extent that the cache holds and the list lacks is content of an earlier session, a warm-up or another
+    /// address, unless the list is longer than the cache, in which case its last use is older than such a cache would
+    /// keep. It enters as if it had been read before.
     pub(crate) fn read(&mut self, extent: Sampled, access: &Access) {
         let size = self.size(access.fits);
         let Sampled(hash) = extent;
@@ -148,13 +144,13 @@ impl Ghosts {
         }
     }
 
-    /// Counts a client's read of extents of a volume that the cache does not admit.
+    /// Counts a client's read of extents of a volume without admission to the cache.
     pub(crate) const fn read_outside(&mut self, extents: u64) {
         self.round.outside += extents;
     }
 
-    /// Records a client's write of these sectors of a sampled extent that has `all`, while the cache had capacity for
-    /// `fits` extents. An extent that is written in part enters when all of it is known.
+    /// Records a client's write of these sectors of a sampled extent with `all` sectors, at a capacity of `fits`
+    /// extents. A partly written extent enters when all of it is known.
     pub(crate) fn wrote(&mut self, extent: Sampled, sectors: Range<u32>, all: u32, fits: u64) {
         let size = self.size(fits);
         let Sampled(hash) = extent;
@@ -166,17 +162,17 @@ impl Ghosts {
         }
     }
 
-    /// Extents that enter the cache where the manager chooses.
+    /// Current admission of read misses.
     pub(crate) const fn choice(&self) -> Choice {
         self.chooser.choice()
     }
 
-    /// Hit ratios of caches of other sizes. `answered` are the counts of the cache up to now.
+    /// Hit-ratio curve. `answered`: counts of the cache up to now.
     pub(crate) fn curve(&self, answered: Answered) -> Curve {
         Curve::new(&self.seen(answered), self.choice() == Choice::SecondTouch)
     }
 
-    /// Rounds, the current one included.
+    /// Counts of all rounds, including the current one.
     fn seen(&self, answered: Answered) -> Tally {
         let mut round = self.round;
         round.answered = answered.since(&self.answered);
@@ -186,18 +182,18 @@ impl Ghosts {
     }
 
     pub(crate) fn ram_bytes(&self) -> u64 {
-        /// An address in a set, its control byte, and the eighth of the set that stays empty.
+        /// RAM of an address in a set: with its control byte, and the eighth of the set that stays empty.
         const MISSED_BYTES: u64 = 11;
         self.curve.ram_bytes() + self.second.ram_bytes() + 2 * u64::from(REMEMBERED_MAX) * MISSED_BYTES
     }
 
-    /// Returns the capacity of a sampled memory for `addresses` addresses of the cache.
+    /// Capacity of a sampled memory that corresponds to `addresses` addresses of the cache.
     fn in_sample(&self, addresses: usize) -> u32 {
         u32::try_from(addresses >> self.rate_bits).unwrap_or(u32::MAX).min(REMEMBERED_MAX)
     }
 
-    /// Entries in the ghost of a cache with capacity for this many extents, those included that are overwritten: their
-    /// share is that of the list. Takes fewer addresses in when they are too many.
+    /// Ghost entries for a cache with capacity for `fits` extents, including overwritten ones, in the proportion of
+    /// the list. Lowers the sampling rate if they are too many.
     fn size(&mut self, fits: u64) -> u32 {
         let (held, live) = (self.curve.held(CACHE_PARTS), self.curve.live(CACHE_PARTS));
         let fits = (fits * u64::from(held)).checked_div(live.into()).unwrap_or(fits).min(fits * DEAD_MAX);
@@ -221,7 +217,7 @@ impl Ghosts {
             reads: tally.reads,
             always: tally.own_hits(),
             second: tally.second,
-            // The hits of all reads, scaled to the sample.
+            // Hits of all reads, scaled to the sample.
             actual: (hits * tally.reads).checked_div(read).unwrap_or(0),
         };
         let is_full = u64::from(self.curve.held(CACHE_PARTS)) * 100 >= u64::from(size) * 95;
@@ -234,7 +230,7 @@ const fn is_in(hash: u64, rate_bits: u32) -> bool {
     hash.trailing_zeros() >= rate_bits
 }
 
-/// A hash of the address. Clients that choose addresses by it spoil an estimate, and nothing else.
+/// Hash of the address. Clients that choose addresses by it can distort an estimate and nothing else.
 fn hash_of(key: ExtentKey) -> u64 {
     let mut x = key.extent.0 ^ (u64::from(key.volume.0) << 48);
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -254,7 +250,6 @@ mod tests {
         Ghosts::new(Remembered { missed: 1 << 16, streamed: 1 << 16 })
     }
 
-    /// Reads an extent of volume 0.
     fn read(ghosts: &mut Ghosts, extent: u64, fits: u64) {
         let key = ExtentKey { volume: VolumeId(0), extent: ExtentNo(extent) };
         if let Some(sampled) = ghosts.sampled(key) {
@@ -262,13 +257,13 @@ mod tests {
         }
     }
 
-    /// Hits of the list, in per cent of the reads, at each size.
+    /// Hits of the list at each size, in per cent of the reads.
     fn percent(ghosts: &Ghosts) -> Vec<u64> {
         let seen = ghosts.seen(Answered::default());
         (1..=seen.parts.len()).map(|parts| (seen.hits(parts) * 100 + seen.reads / 2) / seen.reads).collect()
     }
 
-    /// A generator of numbers (Knuth's constants), for draws that repeat.
+    /// Deterministic random numbers (Knuth's constants).
     fn draw(state: &mut u64, below: u64) -> u64 {
         *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (*state >> 33) % below
@@ -277,7 +272,7 @@ mod tests {
     #[test]
     fn a_curve_rises_where_the_extents_fit() {
         let mut ghosts = ghosts();
-        // Around and around: 1,500 extents in turn fit twice the cache, and no smaller one.
+        // A loop over 1,500 extents fits twice the cache, and no smaller one.
         for at in 0..100_000 {
             read(&mut ghosts, at % 1500, FITS);
         }
@@ -288,7 +283,7 @@ mod tests {
     fn a_sample_of_a_large_cache_tells_what_the_whole_would() {
         for (fits, within) in [(4000, 1), (4000 * 16, 3)] {
             let (mut ghosts, mut state) = (ghosts(), 7);
-            // Uniform over twice the cache: a cache of a quarter has an eighth of the hits, and so on.
+            // Uniform over twice the cache: a quarter of the cache size has an eighth of the hits, and so on.
             for _ in 0..4_000_000 {
                 read(&mut ghosts, draw(&mut state, fits * 2), fits);
             }
@@ -301,7 +296,7 @@ mod tests {
     #[test]
     fn a_scan_beside_what_is_used_again_is_kept_out_and_its_end_is_noticed() {
         let (mut ghosts, mut state) = (ghosts(), 1);
-        // Every other read is of 900 extents that fit the cache; the others come once.
+        // Every other read is of 900 extents that fit the cache; the others are read once.
         for at in 0..60_000 {
             read(&mut ghosts, draw(&mut state, 900), FITS);
             read(&mut ghosts, 10_000 + at, FITS);
@@ -310,7 +305,7 @@ mod tests {
         assert_eq!(ghosts.choice(), Choice::SecondTouch);
         assert!(ghosts.curve(Answered::default()).second_touch);
         assert!(seen.second > seen.own_hits() + seen.reads / 10, "{seen:?}");
-        // These addresses are read twice, and not again: only an extent that enters at once is hit.
+        // These addresses are read twice: only extents that enter at the first access are hit.
         for at in 0..100_000 {
             let extent = 1_000_000 + at;
             read(&mut ghosts, extent, FITS);
@@ -331,7 +326,7 @@ mod tests {
 
     #[test]
     fn a_scan_that_comes_again_is_a_hit_where_it_fits_however_small_the_cache() {
-        // Longer than the cache, and shorter than its memory of streams.
+        // Scans longer than the cache and shorter than its memory of streams.
         for (fits, scan) in [(4000, 14_000), (10_000, 36_000)] {
             let mut ghosts = ghosts();
             for _ in 0..10 {

@@ -1,29 +1,28 @@
-//! A cache of addresses in order of use, cut at several sizes: the contents of caches of these sizes.
+//! LRU list of addresses, divided at several sizes into the contents of caches of these sizes.
 //!
-//! The least recently used order has the property that a larger cache holds all that a smaller one does (Mattson and
-//! others, IBM Systems Journal 1970). So one list with a mark at each size yields the hits of all of them. The list
-//! is cut into parts, newest first; an address that falls out of a part goes to the next one.
+//! LRU has the inclusion property: a larger cache holds everything that a smaller one does (Mattson and others, IBM
+//! Systems Journal 1970). So one list with a mark at each size yields the hits of all of them. The list is divided
+//! into parts, newest first; an address that leaves a part enters the next one.
 //!
-//! Overwritten addresses keep their place, as they do on the cache device.
+//! Overwritten addresses keep their place, as on the cache device.
 //!
-//! Invariants: an address is in one part at most; no part holds more than its share of the size, except for a moment.
-//! Out of scope: sampling and counting.
+//! Invariants: an address is in at most one part; no part exceeds its share of the size, except during an update. Out
+//! of scope: sampling and counting.
 
 use zc_core::{Map, WeuSlot, usize_from_u32};
 
 use crate::device::slots::policy::ring::{Queue, Ring};
 
-/// The list. Its places are numbered as slots of a [`Ring`].
+/// LRU list whose places are numbered as slots of a [`Ring`].
 #[derive(Debug)]
 pub(super) struct Stack {
-    /// Lengths of the parts, each in quarters of the size.
+    /// Lengths of the parts, in quarters of the size.
     quarters: &'static [u32],
     ring: Ring,
     places: Map<u64, u32>,
     entries: Vec<Entry>,
     free: Vec<u32>,
     held: Vec<u32>,
-    /// Overwritten entries among them.
     dead: Vec<u32>,
     places_max: u32,
 }
@@ -32,7 +31,7 @@ pub(super) struct Stack {
 struct Entry {
     hash: u64,
     part: u8,
-    /// The address has been overwritten: the old content takes its place until it leaves the list.
+    /// Overwritten content, which keeps its place until it leaves the list.
     is_dead: bool,
 }
 
@@ -53,12 +52,11 @@ impl Stack {
         }
     }
 
-    /// Returns `true` if the list has the address.
     pub(super) fn holds(&self, hash: u64) -> bool {
         self.places.contains_key(&hash)
     }
 
-    /// Makes the address the newest one of a list of this size. Returns the part that it was in.
+    /// Moves the address to the front of a list of this size. Returns the part that held it.
     pub(super) fn renew(&mut self, hash: u64, size: u32) -> Option<usize> {
         let known = self.places.get(&hash).copied();
         let place = known.unwrap_or_else(|| self.place_for(hash));
@@ -74,8 +72,8 @@ impl Stack {
         part
     }
 
-    /// Makes the address the newest one, and leaves its earlier content where it is in the list: a cache that writes
-    /// units in sequence has overwritten content until it evicts the unit.
+    /// Moves the address to the front and leaves its old content in place as dead: a cache that writes units in
+    /// sequence keeps overwritten content until it evicts the unit.
     pub(super) fn overwrite(&mut self, hash: u64, size: u32) {
         if let Some(place) = self.places.remove(&hash) {
             let part = self.part_of(place);
@@ -85,12 +83,12 @@ impl Stack {
         self.renew(hash, size);
     }
 
-    /// Addresses in the first parts for which there is no newer content.
+    /// Addresses with current content in the first parts.
     pub(super) fn live(&self, parts: usize) -> u32 {
         self.held(parts) - self.dead[..parts].iter().sum::<u32>()
     }
 
-    /// Sizes, each the end of a part, that a list of this size has filled: it has at least as many addresses.
+    /// Number of sizes that the list has filled.
     pub(super) fn filled(&self, size: u32) -> usize {
         let held = u64::from(self.held(self.held.len()));
         let mut quarters = 0_u64;
@@ -101,12 +99,11 @@ impl Stack {
         self.quarters.iter().take_while(|part| is_filled(part)).count()
     }
 
-    /// Addresses in the first parts.
     pub(super) fn held(&self, parts: usize) -> u32 {
         self.held[..parts].iter().sum()
     }
 
-    /// Forgets the addresses for which `keep` is false.
+    /// Retains the addresses for which `keep` returns `true`.
     pub(super) fn retain(&mut self, keep: impl Fn(u64) -> bool) {
         let gone: Vec<u32> = self.places.extract_if(|hash, _| !keep(*hash)).map(|(_, place)| place).collect();
         gone.into_iter().for_each(|place| self.vacate(place));
@@ -116,7 +113,7 @@ impl Stack {
     }
 
     pub(super) fn ram_bytes(&self) -> u64 {
-        /// An address and its place in the map, its control byte, and the eighth of the map that stays empty.
+        /// RAM of a mapped address: with its control byte, and the eighth of the map that stays empty.
         const MAPPED_BYTES: u64 = 20;
         let entry = zc_core::u64_from_usize(size_of::<Entry>());
         self.ring.ram_bytes() + u64::from(self.places_max) * (entry + MAPPED_BYTES)
@@ -126,7 +123,7 @@ impl Stack {
         usize::from(self.entries[usize_from_u32(place)].part)
     }
 
-    /// A place for an address that the list does not have. It is in no part yet.
+    /// Allocates a place for a new address, in no part yet.
     fn place_for(&mut self, hash: u64) -> u32 {
         if self.free.is_empty() && self.entries.len() < usize_from_u32(self.places_max) {
             self.free.push(u32::try_from(self.entries.len()).unwrap_or(u32::MAX));
@@ -166,7 +163,7 @@ impl Stack {
         self.free.push(place);
     }
 
-    /// Passes the excess of each part to the next one; the last one forgets it.
+    /// Moves the excess of each part to the next one; the last one drops it.
     fn settle(&mut self, size: u32) {
         for (part, queue) in (0..self.quarters.len()).zip(0..) {
             let most = (u64::from(size) * u64::from(self.quarters[part])).div_ceil(4);
@@ -193,7 +190,7 @@ impl Stack {
 mod tests {
     use super::*;
 
-    /// Positions counted by hand: the list as a vector, newest first.
+    /// Reference implementation: the list as a vector, newest first.
     fn position(list: &mut Vec<u64>, hash: u64) -> Option<usize> {
         let at = list.iter().position(|held| *held == hash);
         if let Some(at) = at {
@@ -209,7 +206,7 @@ mod tests {
         let mut x = 1_u64;
         for _ in 0..20_000 {
             x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            // Low numbers are requested more often.
+            // Low numbers are more frequent.
             let hash = (x >> 33) % ((x >> 50) % 150 + 1);
             let wanted =
                 position(&mut list, hash).and_then(|at| [10, 20, 40, 80].iter().position(|end| at < *end));

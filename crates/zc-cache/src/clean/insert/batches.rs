@@ -1,12 +1,12 @@
-//! Batches: extents that are placed side by side, because one request or stream brought them.
+//! Batches: extents of one request or stream that are placed next to each other.
 //!
-//! Job: collect the jobs of a batch until all of them are reduced and no more can come. Keep the batches that are ready,
-//! in the order in which they became so.
+//! Collects the jobs of a batch until all of them are reduced and no more can be added. Complete batches are queued in
+//! the order of their completion.
 //!
-//! Invariants: a batch becomes ready once, with its jobs in the order of their extents; one without jobs just ends. Each
-//! stream has at most one open batch.
+//! Invariants: a batch becomes ready once, with its jobs in the order of their extents; an empty one ends without
+//! becoming ready. Each stream has at most one open batch.
 //!
-//! Out of scope: the fate of a job, and its placement.
+//! Out of scope: the result of a job, and its placement.
 
 use std::collections::VecDeque;
 
@@ -16,12 +16,11 @@ use crate::base::port::Port;
 use crate::clean::streams::StreamId;
 use crate::expect_held::ExpectHeld;
 
-/// Bytes that a stream's batch collects before it is placed.
+/// Size at which a stream's batch is placed.
 const BATCH_BYTES_MAX: u32 = 128 << 10;
-/// A stream's batch is placed after this long even if it is short.
+/// Age at which a stream's batch is placed even if it is small.
 const BATCH_AGE_MS: u64 = 50;
 
-/// Extents that are placed together.
 #[derive(Debug, Default)]
 struct Batch {
     jobs: Vec<(ExtentKey, u64)>,
@@ -32,7 +31,6 @@ struct Batch {
     began_ms: u64,
 }
 
-/// All batches. See the module documentation.
 #[derive(Debug, Default)]
 pub(crate) struct Batches {
     batches: Map<u64, Batch>,
@@ -41,7 +39,7 @@ pub(crate) struct Batches {
 }
 
 impl Batches {
-    /// Begins the batch for the extents of a request. Ended with [`Batches::end_requests`].
+    /// Begins the batch of a request's extents, which [`Batches::end_requests`] ends.
     pub(crate) fn begin<K>(&mut self, stream: Option<StreamId>, now_ms: u64, port: &mut Port<K>) -> u64 {
         if let Some(batch) = stream.and_then(|stream| self.of_stream.get(&stream)) {
             return *batch;
@@ -54,7 +52,6 @@ impl Batches {
         id
     }
 
-    /// Adds a job of `bytes` bytes to a batch.
     pub(crate) fn add(&mut self, id: u64, key: ExtentKey, job: u64, bytes: u32) {
         let batch = self.batches.get_mut(&id).expect_held();
         batch.jobs.push((key, job));
@@ -62,7 +59,7 @@ impl Batches {
         batch.bytes += bytes;
     }
 
-    /// Ends a request's insertions: its batch closes, unless a stream may continue it.
+    /// Ends a request's insertions: its batch closes unless a stream may continue it.
     pub(crate) fn end_requests(&mut self, id: u64) {
         let Some(batch) = self.batches.get(&id) else { return };
         if batch.stream.is_none() || batch.bytes >= BATCH_BYTES_MAX || batch.jobs.is_empty() {
@@ -75,7 +72,7 @@ impl Batches {
         self.queue_if_ready(id);
     }
 
-    /// Closes batches of streams that have paused, or all.
+    /// Closes batches of paused streams, or all.
     pub(crate) fn age(&mut self, now_ms: u64, all: bool) {
         let is_old = |id: &u64| {
             let batch = self.batches.get(id);
@@ -88,29 +85,27 @@ impl Batches {
         }
     }
 
-    /// Returns `true` if a batch waits to be placed.
+    /// Returns `true` if a batch is ready for placement.
     pub(crate) fn has_ready(&self) -> bool {
         !self.ready.is_empty()
     }
 
-    /// Returns `true` if there is no batch at all.
     pub(crate) fn is_empty(&self) -> bool {
         self.batches.is_empty()
     }
 
-    /// Takes the jobs of the first batch that is ready. It stays the first until [`Batches::first_placed`].
+    /// Takes the jobs of the first ready batch, which remains the first until [`Batches::first_placed`].
     pub(crate) fn take_first(&mut self) -> Option<Vec<(ExtentKey, u64)>> {
         let batch = self.ready.front()?;
         Some(core::mem::take(&mut self.batches.get_mut(batch).expect_held().jobs))
     }
 
-    /// Puts back jobs of the first batch that could not be placed yet.
+    /// Returns jobs of the first batch that could not be placed yet.
     pub(crate) fn put_back(&mut self, jobs: Vec<(ExtentKey, u64)>) {
         let batch = self.ready.front().expect_held();
         self.batches.get_mut(batch).expect_held().jobs = jobs;
     }
 
-    /// Records that all jobs of the first batch are placed.
     pub(crate) fn first_placed(&mut self) {
         let batch = self.ready.pop_front().expect_held();
         self.batches.remove(&batch);
@@ -154,7 +149,6 @@ mod tests {
         ExtentKey { volume: VolumeId(1), extent: ExtentNo(extent) }
     }
 
-    /// A stream, as the table of streams names it.
     fn stream() -> StreamId {
         let config = StreamConfig { streams_max: 2, threshold_bytes: 0, prefetch_max_bytes: 0 };
         let mut table = StreamTable::new(config);
@@ -162,7 +156,6 @@ mod tests {
         table.on_write(VolumeId(1), 512, 512).unwrap().id
     }
 
-    /// Takes the first batch that is ready: its jobs.
     fn next(batches: &mut Batches) -> Option<Vec<u64>> {
         let jobs = batches.take_first()?;
         batches.first_placed();

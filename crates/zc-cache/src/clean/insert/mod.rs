@@ -1,13 +1,13 @@
-//! The insertion path: Nitro 3.2's six steps as jobs, and batches that keep neighbours together.
+//! Insertion path: Nitro 3.2's six steps as jobs, and batches that keep neighbouring extents together.
 //!
-//! 1 hash, 2 look the fingerprint up, 3 compress (all in `reduce`), then, in `device::units`, append to the open WEU, 4
-//! and 5 update both indexes, 6 write the WEU when full.
+//! Steps: 1 hash, 2 look the fingerprint up, 3 compress (all in `reduce`); in `device::units` append to the open WEU,
+//! 4 and 5 update both indexes, 6 write the WEU when full.
 //!
-//! A *batch* is a set of extents that belong together: those of one request, or of one sequential stream up to
-//! 128 KiB. A batch is placed as a whole, in address order, when all its jobs have ended, whatever order workers
-//! finish in; so a later 128 KiB read of the same data is one device read.
+//! A *batch* is a set of related extents: those of one request, or of one sequential stream up to 128 KiB. It is
+//! placed as a whole, in address order, when all its jobs have ended, in whatever order the workers finish; so a later
+//! 128 KiB read of the same data is one device read.
 //!
-//! Everything here can be skipped and is, when the bound on bytes in progress is reached (G8).
+//! All insertions are optional, and are skipped when the bound on bytes in progress is reached (G8).
 
 pub(crate) mod batches;
 mod placement;
@@ -25,11 +25,11 @@ use crate::reduce::{Owner, ReduceRequest, ReduceStep, Reduction};
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct InsertOptions {
-    /// Only if the content is in the cache already: it costs no SSD write then.
+    /// Inserts only if the content is cached already, which costs no SSD write.
     pub(crate) only_if_duplicate: bool,
 }
 
-/// One extent on its way into the cache.
+/// Insertion of one extent.
 #[derive(Debug)]
 pub(crate) struct Job {
     guard: Guard,
@@ -37,11 +37,10 @@ pub(crate) struct Job {
     reduction: Reduction,
 }
 
-/// All insertions in progress.
 #[derive(Debug)]
 pub(crate) struct Inserts {
     jobs: Map<u64, Job>,
-    /// The newest job of each extent: its bytes are in memory.
+    /// Newest job of each extent, whose bytes are in memory.
     by_key: KeyedMap<ExtentKey, u64>,
     batches: Batches,
     bytes: u64,
@@ -56,22 +55,21 @@ impl Inserts {
         self.jobs.is_empty() && self.batches.is_empty()
     }
 
-    /// Bytes on their way into the cache.
+    /// Bytes of all insertions in progress.
     pub(crate) const fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Records that no request adds to the batch any more.
+    /// Closes a batch to further requests.
     pub(crate) fn end_batch(&mut self, batch: u64) {
         self.batches.end_requests(batch);
     }
 
-    /// Advances time: batches that have waited are placed.
     pub(crate) fn age(&mut self, now_ms: u64, is_stopping: bool) {
         self.batches.age(now_ms, is_stopping);
     }
 
-    /// Returns `true` if reduced extents wait to be placed.
+    /// Returns `true` if reduced extents wait for placement.
     pub(crate) fn is_placing(&self) -> bool {
         self.batches.has_ready()
     }
@@ -82,12 +80,11 @@ impl Inserts {
 }
 
 impl Inserts {
-    /// Begins the batch for the extents of a request. Ended with [`Batches::end_requests`].
     pub(crate) fn begin_batch(&mut self, stream: Option<InStream>, core: &mut Core) -> u64 {
         self.batches.begin(stream.map(|stream| stream.id), core.base.now_ms(), &mut core.base.port)
     }
 
-    /// Takes an extent in. The hold on `src.buf` and the guard pass to the job.
+    /// Starts the insertion of an extent. The reference to `src.buf` and the guard pass to the job.
     pub(crate) fn insert(
         &mut self,
         batch: u64,
@@ -120,7 +117,7 @@ impl Inserts {
         }
     }
 
-    /// Handles the completion of a step of a reduction.
+    /// Handles the completion of a reduction step.
     pub(crate) fn step_ended(&mut self, id: u64, step: ReduceStep, ended: Ended, core: &mut Core) {
         let job = self.jobs.get_mut(&id).expect_held();
         if job.reduction.ended(step, ended, core) {
@@ -128,7 +125,7 @@ impl Inserts {
         }
     }
 
-    /// Resumes a reduction whose headers are here.
+    /// Resumes a reduction whose unit headers are loaded.
     pub(crate) fn headers_read(&mut self, id: u64, core: &mut Core) {
         let job = self.jobs.get_mut(&id).expect_held();
         if job.reduction.look_up(core) {
@@ -145,7 +142,7 @@ impl Inserts {
         self.batches.job_reduced(batch);
     }
 
-    /// Ends a job after placement, successful or not.
+    /// Ends a job after its placement, successful or not.
     fn end_job(&mut self, id: u64, core: &mut Core) {
         let job = self.jobs.remove(&id).expect_held();
         self.bytes -= u64::from(core.base.extent_bytes());
@@ -156,14 +153,14 @@ impl Inserts {
         job.reduction.release(core);
     }
 
-    /// The bytes of an extent that is on its way into the cache, if they are current.
+    /// The bytes of an inserting extent, if they are current.
     pub(crate) fn inserting(&self, key: ExtentKey, core: &Core) -> Option<BufSlice> {
         let job = self.by_key.get(&key).and_then(|id| self.jobs.get(id))?;
         core.base.tracks.holds(&job.guard).then_some(job.reduction.src())
     }
 }
 
-/// Returns `true` if a stream is so long that its extents are not inserted.
+/// Returns `true` if a stream is too long for its extents to be inserted.
 pub(crate) fn is_cut_off(volume: VolumeId, stream: Option<InStream>, base: &Base) -> bool {
     let cutoff_bytes = base.volume(volume).map_or(0, |volume| volume.cfg().sequential_cutoff_bytes);
     cutoff_bytes > 0 && stream.is_some_and(|stream| stream.run_bytes >= cutoff_bytes)

@@ -1,4 +1,4 @@
-//! Placement of finished batches, in order, as far as there are slots.
+//! Placement of ready batches in order while slots are available.
 
 use zc_core::{ExtentKey, WeuSlot};
 
@@ -12,7 +12,6 @@ use crate::expect_held::ExpectHeld;
 use crate::index::file_index::Mapping;
 use crate::reduce::Outcome;
 
-/// Result of placing a job.
 #[derive(Debug, PartialEq, Eq)]
 enum Placed {
     Done,
@@ -20,7 +19,7 @@ enum Placed {
 }
 
 impl Inserts {
-    /// Places ready jobs, in order, as far as there are slots.
+    /// Places ready jobs in order while slots are available.
     pub(crate) fn pump_placement(&mut self, recipes: &mut Recipes, core: &mut Core) {
         while let Some(jobs) = self.batches.take_first() {
             let together = jobs.len() > 1;
@@ -36,7 +35,7 @@ impl Inserts {
         }
     }
 
-    /// Places an extent; `together`: it came with others.
+    /// Places an extent; `together`: it belongs to a batch of several.
     fn place_job(&mut self, id: u64, together: bool, recipes: &mut Recipes, core: &mut Core) -> Placed {
         let job = self.job(id);
         let guard = job.guard;
@@ -129,7 +128,7 @@ impl Inserts {
         Placed::Done
     }
 
-    /// Drops jobs that need a slot: while stopping nothing is evicted any more.
+    /// Drops jobs that need a slot: nothing is evicted during a stop.
     pub(crate) fn drop_unplaceable(&mut self, core: &mut Core) {
         if core.base.is_good()
             && (core.device.catalog.table().free_len() > 0 || core.device.catalog.table().leaving() > 0)

@@ -1,7 +1,7 @@
-//! Read-ahead, for streams and on demand: fills that no request waits for yet.
+//! Prefetching, for streams and on request: fills that no client request waits for.
 //!
-//! Prefetched data waits in memory for its first use, within a bound, oldest first to go. It stays in the cache if it
-//! was seen before or its content is there already (Nitro 3: prefetched data used once is not cached).
+//! Prefetched data waits in memory for its first use, within a bound; the oldest is evicted first. It stays in the
+//! cache if it was read before or its content is cached already (Nitro 3: prefetched data used once is not cached).
 
 use std::collections::VecDeque;
 
@@ -11,35 +11,35 @@ use crate::base::Base;
 use crate::base::tracks::Guard;
 use crate::config::Admission;
 
-/// Bytes read ahead that may be in flight or waiting for use.
+/// Maximum prefetched bytes in flight or waiting for use.
 const PREFETCHED_BYTES_MAX: u64 = 8 << 20;
-/// Bytes in flight because clients requested a prefetch of them. They have their answer: nothing else keeps them from
-/// requesting more.
+/// Maximum bytes in flight on clients' prefetch requests. Such requests are answered at once, so only this bounds
+/// them.
 pub(super) const HINTED_BYTES_MAX: u64 = 8 << 20;
 
-/// Reason for a read that no client waits for.
+/// Reason for a read that no client request waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reason {
-    /// They come next in a stream.
+    /// Predicted by a stream.
     Stream,
-    /// A client requested a prefetch.
+    /// Prefetch request of a client.
     Hint,
-    /// An operator did, with this request,
+    /// Warm-up request of an operator.
     Warm(ReqId),
-    /// or pinned them.
+    /// Pinned extents.
     Kept,
 }
 
-/// Prefetched data, and the capacity for more.
+/// Prefetched data, and its bounds.
 #[derive(Debug)]
 pub(crate) struct ReadAhead {
     /// Extents that wait for their first use.
     waiting: KeyedMap<ExtentKey, Prefetched>,
-    /// Extents that wait for their first use, oldest first.
+    /// The same extents, oldest first.
     order: VecDeque<ExtentKey>,
-    /// In flight or waiting.
+    /// Bytes in flight or waiting.
     bytes: u64,
-    /// Bytes in flight because clients requested a prefetch.
+    /// Bytes in flight on clients' prefetch requests.
     hinted_bytes: u64,
 }
 
@@ -48,7 +48,6 @@ impl ReadAhead {
         Self { waiting: key.map(), order: VecDeque::new(), bytes: 0, hinted_bytes: 0 }
     }
 
-    /// An extent that waits for its first use.
     pub(crate) fn get(&self, key: &ExtentKey) -> Option<&Prefetched> {
         self.waiting.get(key)
     }
@@ -57,7 +56,7 @@ impl ReadAhead {
         self.waiting.keys().copied()
     }
 
-    /// Reserves `bytes` bytes for a read. Returns `false` if the bound does not permit it.
+    /// Reserves `bytes` bytes for a read. Returns `false` if that exceeds the bound.
     pub(crate) fn begin(&mut self, bytes: u64, reason: Reason) -> bool {
         let (room, most) = match reason {
             Reason::Stream => (&mut self.bytes, PREFETCHED_BYTES_MAX),
@@ -71,17 +70,16 @@ impl ReadAhead {
         fits
     }
 
-    /// Records the completion of a hinted read of `bytes` bytes.
     pub(crate) const fn hint_ended(&mut self, bytes: u64) {
         self.hinted_bytes -= bytes;
     }
 
-    /// Records that no request waits for these prefetched bytes any more.
+    /// Releases prefetched bytes for which no request waits.
     pub(crate) fn prefetch_ended(&mut self, bytes: u32) {
         self.bytes -= u64::from(bytes);
     }
 
-    /// Returns the oldest extent in the queue while the bound does not permit `bytes` bytes more.
+    /// Returns the oldest waiting extent while `bytes` more bytes would exceed the bound.
     pub(crate) fn oldest_in_the_way(&mut self, bytes: u64) -> Option<ExtentKey> {
         if self.bytes + bytes > PREFETCHED_BYTES_MAX { self.order.pop_front() } else { None }
     }
@@ -91,7 +89,6 @@ impl ReadAhead {
         self.order.push_back(key);
     }
 
-    /// Removes an extent of `bytes` bytes.
     pub(crate) fn take(&mut self, key: &ExtentKey, bytes: u32) -> Option<Prefetched> {
         let ahead = self.waiting.remove(key)?;
         self.prefetch_ended(bytes);
@@ -99,7 +96,6 @@ impl ReadAhead {
     }
 }
 
-/// An extent read ahead, waiting for its first use.
 #[derive(Debug)]
 pub(crate) struct Prefetched {
     pub(crate) src: BufSlice,

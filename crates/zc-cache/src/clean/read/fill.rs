@@ -1,13 +1,12 @@
-//! Reads of the origin that may fill the cache.
+//! Origin reads that may fill the cache.
 //!
-//! Client misses are read in runs of neighbouring extents, rounded out to whole ones so that they can be inserted.
-//! Each extent has a guard from the beginning of the read: extents written in the meantime are not inserted. Extents
-//! that a client waits for are not written in the meantime (`clean::order`); extents that are being written are read
-//! alone, when the write has completed.
+//! Client misses are read in runs of neighbouring extents, extended to whole ones so that they can be inserted. Each
+//! extent has a guard from the beginning of the read: extents written during the read are not inserted. Extents that a
+//! client waits for are not written during the read (`clean::order`); extents with a write in flight are read alone
+//! after it has completed.
 //!
-//! Scan resistance: an extent that a sequential stream brings is inserted if its content is cached already or if a
-//! stream brought it before (Nitro 3: prefetched data used once is not cached). The size of the client's requests does
-//! not matter: those within the read-ahead and those that are larger are treated alike.
+//! Scan resistance: an extent read by a sequential stream is inserted if its content is cached already or if a stream
+//! read it before (Nitro 3: prefetched data used once is not cached). This applies to client requests of any size.
 
 use core::ops::Range;
 
@@ -84,7 +83,7 @@ impl Reads {
             self.read_part_done(read, Ok(()), core);
             return;
         }
-        // Edges that are cut are rounded out when the extent exists in full; else the run's buffer ends there.
+        // Partly requested edges are extended if the extent exists in full; otherwise the run's buffer ends there.
         let aligned = first.skip_bytes == 0 && last.len_bytes == extent - last.skip_bytes;
         let total = u32::try_from(run.len()).unwrap_or(u32::MAX).saturating_mul(extent);
         let (buf, start_bytes) = if aligned {
@@ -116,7 +115,7 @@ impl Reads {
         );
     }
 
-    /// The read in progress that brings an extent which has not changed since.
+    /// The read in progress of this extent, if the extent has not been written since.
     pub(crate) fn filling(&self, key: ExtentKey, core: &Core) -> Option<u64> {
         let id = *self.fill_of.get(&key)?;
         let fill = self.fills.get(&id).expect_held();
@@ -125,7 +124,6 @@ impl Reads {
         guard.is_some_and(|guard| core.base.tracks.holds(&guard)).then_some(id)
     }
 
-    /// Shares the result of a read in progress with another request.
     pub(crate) fn join_fill(&mut self, id: u64, waiter: Waiter, copies: &mut Copies, core: &mut Core) {
         let turn = core.base.port.number();
         copies.origin_order_mut().join(
@@ -138,8 +136,7 @@ impl Reads {
         fill.turns.push(turn);
     }
 
-    /// Reads extents of which some are being written, or will be before: each is read for itself, and does not fill
-    /// the cache.
+    /// Reads extents with writes in flight or queued: each one separately, without filling the cache.
     fn read_apart(&mut self, read: u64, run: &[Portion], copies: &mut Copies, core: &mut Core) {
         core.base.stats.extent_misses += zc_core::u64_from_usize(run.len());
         for portion in run {
@@ -148,7 +145,7 @@ impl Reads {
         }
     }
 
-    /// Reads extents that no client waits for.
+    /// Reads extents that no client request waits for.
     pub(crate) fn fill_ahead(
         &mut self,
         volume: VolumeId,
@@ -201,7 +198,7 @@ impl Reads {
         core.base.port.emit(Action::OriginRead { op, volume, offset_bytes, dest });
     }
 
-    /// Handles the completion of a read of an origin. The bytes that were fetched to be kept, if they were.
+    /// Handles the completion of an origin read. Returns the bytes that were read in order to be kept, if any.
     pub(crate) fn fill_done(
         &mut self,
         id: u64,
@@ -253,8 +250,8 @@ impl Reads {
         is_kept.then(|| extents * u64::from(core.base.extent_bytes()))
     }
 
-    /// Disposes of an extent of a completed fill: it goes into the cache, to the prefetched ones, or nowhere. A
-    /// client may have `used` it; `ok`: it was read.
+    /// Handles an extent of a completed fill: inserts it, adds it to the prefetched ones, or drops it. `used`: a
+    /// client has read it; `ok`: the read succeeded.
     fn fill_extent_done(
         &mut self,
         fill: &Fill,
@@ -297,7 +294,7 @@ impl Reads {
         copies.inserts_mut().insert(batch, guard, src, InsertOptions { only_if_duplicate }, core);
     }
 
-    /// Records that no reader waits for an extent that was read ahead, if it was.
+    /// Releases the prefetch budget of an extent, if it was prefetched.
     fn uncount_prefetched(fill: &Fill, copies: &mut Copies, core: &mut Core) {
         if fill.is_ahead() {
             copies.ahead_mut().prefetch_ended(core.base.extent_bytes());
@@ -306,7 +303,7 @@ impl Reads {
 }
 
 impl Reads {
-    /// Returns `true` if nothing was written to the extent since it was requested; counts it if something was.
+    /// Returns `true` if the extent has not been written since it was requested; counts the other case.
     fn still_holds(guard: &Guard, core: &mut Core) -> bool {
         let holds = core.base.tracks.holds(guard);
         core.base.stats.insert_stale += u64::from(!holds);
@@ -314,9 +311,9 @@ impl Reads {
     }
 }
 
-/// Reads that no client waits for.
+/// Reads that no client request waits for.
 impl Reads {
-    /// Reads ahead extents that are not in memory or cached, one run after the other.
+    /// Prefetches extents that are not in memory or cached, one run after the other.
     pub(crate) fn read_ahead(
         &mut self,
         volume: VolumeId,
@@ -331,7 +328,7 @@ impl Reads {
         self.fetch_extents(volume, range.start / extent..end, Reason::Stream, stream, copies, core);
     }
 
-    /// Handles a client's request to prefetch a range. The excess over the bounds is left out.
+    /// Handles a client's prefetch request. The part that exceeds the bounds is skipped.
     pub(crate) fn submit_prefetch(&mut self, request: &Request, copies: &mut Copies, core: &mut Core) {
         let extent = u64::from(core.base.extent_bytes());
         if let Some(volume) = core.base.volume(request.volume) {
@@ -415,7 +412,7 @@ impl Reads {
         !live && self.is_quiet_extent(key, copies, core)
     }
 
-    /// Returns `true` if no operation of the extent is in progress, and no copy of it waits in memory.
+    /// Returns `true` if the extent has no operation in progress and no copy in memory.
     pub(crate) fn is_quiet_extent(&self, key: ExtentKey, copies: &Copies, core: &Core) -> bool {
         copies.ahead().get(&key).is_none()
             && !self.fill_of.contains_key(&key)

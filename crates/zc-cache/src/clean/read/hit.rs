@@ -1,9 +1,8 @@
-//! Reads of stored extents: neighbours in one operation, and the treatment of those that fail verification.
+//! Reads of stored extents: merges neighbours into one operation, and handles verification failures.
 //!
-//! Neighbouring stored extents of one WEU are one device read. Of an extent that is requested in part the whole is
-//! read, for the read buffer, and requests for another part of it join the read. An extent that fails verification,
-//! or a device read that fails, turns into a miss; clients never see it (G3, G4). Data that only the cache has cannot
-//! be read elsewhere: see `overlay`.
+//! Neighbouring stored extents of one WEU are one device read. A partly requested extent is read in full for the read
+//! buffer, and requests for other parts of it join the read. A failed verification or device read turns into a miss;
+//! clients never see it (G3, G4). Data that only the cache has cannot be read elsewhere: see `overlay`.
 
 use core::ops::Range;
 
@@ -25,7 +24,7 @@ use crate::seam::{Action, ExtentRead, Note, PartResults, Purpose, Source};
 
 /// Largest device read for hits.
 const HIT_READ_BYTES_MAX: u32 = 512 << 10;
-/// Stored extents at most this number of pages apart are read in one operation.
+/// Maximum gap, in pages, between stored extents that are read in one operation.
 const HIT_GAP_PAGES_MAX: u32 = 1;
 
 impl Reads {
@@ -38,7 +37,7 @@ impl Reads {
         }
     }
 
-    /// Reads stored extents, neighbours together.
+    /// Reads stored extents, neighbours in one operation.
     pub(crate) fn read_stored(
         &mut self,
         read: u64,
@@ -129,7 +128,7 @@ impl Reads {
         });
     }
 
-    /// Joins a read of the whole extent that is in flight and still good.
+    /// Joins a valid read of the whole extent that is in flight.
     fn join_fetch(&mut self, key: ExtentKey, waiter: Waiter, core: &mut Core) -> bool {
         let Some(hit) = self.fetching.get(&key) else { return false };
         let Some(part) =
@@ -144,7 +143,7 @@ impl Reads {
         good
     }
 
-    /// For a small read: a buffer for the whole extent, to be kept in the read buffer.
+    /// Allocates, for a small read, a buffer for the whole extent, which goes to the read buffer.
     fn fetch_whole(
         &mut self,
         portion: &Portion,
@@ -280,13 +279,13 @@ impl Reads {
         }
     }
 
-    /// Returns `true` if the origin can be read instead of this.
+    /// Returns `true` if the origin can serve this read instead.
     pub(crate) fn is_clean_hit(&self, id: u64) -> bool {
         self.hits.get(&id).is_some_and(|hit| hit.parts.iter().all(|part| !part.dirty))
     }
 }
 
-/// Returns the number of stored extents from `first` in the order of places that one device read brings, and its
+/// Returns the number of stored extents from `first`, in the order of places, that one device read covers, and its
 /// pages.
 fn neighbours(first: &StoredPart, stored: &[StoredPart]) -> (usize, Range<u32>) {
     let mut pages = page_range(&first.place);

@@ -1,11 +1,11 @@
-//! Path of a read: a lookup per extent, and the source of each.
+//! Read path: a lookup per extent, and the source of each part.
 //!
-//! A request is cut at extent boundaries. Cached parts are copied or read from stored extents straight into the
-//! request's buffer (`hit`); the rest goes to the origin (`fill`), and following extents are prefetched (`ahead`).
-//! Ranges that an operator requests are read as well (`warm`).
+//! A request is split at extent boundaries. Cached parts are copied or read from stored extents directly into the
+//! request's buffer (`hit`); the rest is read from the origin (`fill`), and following extents are prefetched
+//! (`ahead`). Warm-up ranges of operators take the same path (`warm`).
 //!
-//! Invariant: each part of a request that waits for something is counted in `pending`; the reply goes when none is
-//! left.
+//! Invariant: each part of a request that waits for data is counted in `pending`; the reply is sent when the count
+//! reaches zero.
 
 pub(crate) mod ahead;
 mod fill;

@@ -1,4 +1,4 @@
-//! Parts of a read: a client's request, cut at extent boundaries, and the source of each part.
+//! Portions of a read: a client request split at extent boundaries, and the source of each portion.
 
 use core::ops::Range;
 
@@ -12,7 +12,6 @@ use crate::seam::Request;
 /// Largest single fill.
 pub(super) const FILL_BYTES_MAX: u64 = 4 << 20;
 
-/// A client read in progress.
 #[derive(Debug)]
 pub(crate) struct ClientRead {
     pub(super) req: ReqId,
@@ -28,7 +27,7 @@ pub(crate) struct ClientRead {
 }
 
 impl ClientRead {
-    /// A request held by its lookup until that has completed.
+    /// Creates a read that its lookup keeps pending until that has completed.
     pub(crate) const fn new(request: &Request, buf: BufId, len_bytes: u32, stream: Option<InStream>) -> Self {
         Self {
             req: request.req,
@@ -71,7 +70,6 @@ pub(crate) struct Portion {
 }
 
 impl Portion {
-    /// Its position in the volume.
     pub(crate) fn bytes(&self, extent_bytes: u32) -> Range<u64> {
         let start = self.key.extent.0 * u64::from(extent_bytes) + u64::from(self.skip_bytes);
         start..start + u64::from(self.len_bytes)
@@ -85,20 +83,20 @@ pub(crate) struct Waiter {
     pub(crate) portion: Portion,
 }
 
-/// A stored extent that a read needs a part of.
+/// A stored extent of which a read needs a part.
 #[derive(Debug, Clone)]
 pub(crate) struct StoredPart {
     pub(crate) place: Place,
     pub(crate) mapping: Mapping,
     pub(crate) portion: Portion,
-    /// For dirty data: the sectors that are stored there.
+    /// Stored sectors, for dirty data.
     pub(crate) dirty: Option<Range<u32>>,
 }
 
-/// The stored extents of a read; that of a read of one extent needs no memory of its own.
+/// Stored extents of a read; a single one needs no allocation.
 pub(crate) type StoredParts = SmallVec<[StoredPart; 1]>;
 
-/// Sources of the portions of a read that do not come from memory.
+/// Portions of a read by source, other than memory.
 #[derive(Debug, Default)]
 pub(crate) struct Sorted {
     pub(super) stored: StoredParts,
@@ -113,7 +111,7 @@ impl Sorted {
         self.cache = true;
     }
 
-    /// Stored extents that it comes from, for one more.
+    /// Stored extents, to be appended to.
     pub(crate) const fn stored(&mut self) -> &mut StoredParts {
         self.cache = true;
         &mut self.stored
@@ -133,12 +131,12 @@ pub(crate) enum SectorSource {
     Nothing,
 }
 
-/// The sectors of an extent that some of its bytes make up.
+/// Sectors that contain these bytes of an extent.
 pub(crate) fn sector_range(skip_bytes: u32, len_bytes: u32) -> Range<u32> {
     skip_bytes / SECTOR_BYTES..(skip_bytes + len_bytes) / SECTOR_BYTES
 }
 
-/// Cuts a request at extent borders.
+/// Splits a request at extent boundaries.
 pub(crate) fn portions(
     volume: VolumeId,
     offset_bytes: u64,

@@ -1,9 +1,8 @@
-//! Decoded extents kept for readers that take an extent in several small requests.
+//! Decoded extents for readers that read an extent in several small requests.
 //!
-//! A least-recently-used map from address to buffer. Invariants: at most `max_bytes` of buffers, one per address;
-//! every buffer that goes in comes out exactly once, by [`ReadBuffer::insert`] (evicted or replaced),
-//! [`ReadBuffer::invalidate`] or [`ReadBuffer::drain`]. Out of scope: freeing buffers, and determining if they are
-//! current.
+//! An LRU map from address to buffer. Invariants: at most `max_bytes` of buffers, one per address; every inserted
+//! buffer is returned exactly once, by [`ReadBuffer::insert`] (evicted or replaced), [`ReadBuffer::invalidate`] or
+//! [`ReadBuffer::drain`]. Out of scope: freeing buffers, and determining if they are current.
 
 use smallvec::SmallVec;
 use zc_core::{BufId, ExtentKey, HashKey, KeyedMap, WeuSlot, usize_from_u32};
@@ -11,19 +10,19 @@ use zc_core::{BufId, ExtentKey, HashKey, KeyedMap, WeuSlot, usize_from_u32};
 use crate::device::slots::class_id::ClassId;
 use crate::device::slots::policy::{lru::WeuLru, order::ReplacementPolicy};
 
-/// The buffer. See the module documentation.
 #[derive(Debug)]
 pub(crate) struct ReadBuffer {
     places: KeyedMap<ExtentKey, u32>,
     buffers: Vec<Option<(ExtentKey, BufId)>>,
     free: Vec<u32>,
-    /// Order of use of the places.
+    /// LRU order of the places.
     order: WeuLru,
     places_max: u32,
 }
 
 impl ReadBuffer {
-    /// An empty buffer for extents of `extent_bytes`, `max_bytes` in all; holds nothing when they are fewer than one's.
+    /// Creates an empty buffer of `max_bytes` for extents of `extent_bytes`. It holds nothing if `max_bytes` is less
+    /// than one extent.
     pub(crate) fn new(max_bytes: u64, extent_bytes: u32, key: &HashKey) -> Self {
         let places = u32::try_from(max_bytes / u64::from(extent_bytes.max(1))).unwrap_or(u32::MAX - 1);
         Self {
@@ -35,15 +34,15 @@ impl ReadBuffer {
         }
     }
 
-    /// The buffer of an extent, which becomes the most recently used one.
+    /// Returns the buffer of an extent, which becomes the most recently used one.
     pub(crate) fn get(&mut self, key: &ExtentKey) -> Option<BufId> {
         let place = *self.places.get(key)?;
         self.order.touched(WeuSlot(place), ClassId::DEFAULT);
         self.buffers[usize_from_u32(place)].map(|(_, buf)| buf)
     }
 
-    /// Holds a buffer for an extent. Returns the buffers that are no longer held: the extent's former one, the least
-    /// recently used one, or this one if none fits.
+    /// Inserts the buffer of an extent. Returns the buffers that are no longer held: the extent's former one, the
+    /// least recently used one, or this one if none fits.
     pub(crate) fn insert(&mut self, key: ExtentKey, buf: BufId) -> SmallVec<[BufId; 1]> {
         let mut gone = SmallVec::new();
         gone.extend(self.invalidate(&key));
@@ -73,12 +72,11 @@ impl ReadBuffer {
         self.vacate(place)
     }
 
-    /// Extents held, in no particular order.
     pub(crate) fn keys(&self) -> impl Iterator<Item = ExtentKey> {
         self.places.keys().copied()
     }
 
-    /// Releases everything.
+    /// Removes and returns all buffers.
     pub(crate) fn drain(&mut self) -> Vec<BufId> {
         let count = u32::try_from(self.buffers.len()).unwrap_or(u32::MAX);
         (0..count).filter_map(|place| self.vacate(place)).collect()

@@ -1,4 +1,4 @@
-//! Reads of clients: each part of one is found in memory, in the cache or at the origin.
+//! Client reads: each portion is served from memory, the cache or the origin.
 
 use zc_core::{BufSlice, ErrorKind, ExtentKey, HashKey, KeyedMap, Map, ReqId, VolumeId};
 
@@ -19,11 +19,11 @@ use crate::index::file_index::Mapping;
 use crate::ops::read::Op;
 use crate::seam::{Action, Request};
 
-/// Smallest read that may be part of a descending stream. Smaller reads in descending order are no scan, and looking for
-/// their stream would cost each random read.
+/// Minimum read size for the detection of descending streams. Smaller reads in descending order are no scan, and the
+/// lookup would cost each random read.
 const DESCENDING_BYTES_MIN: u32 = 32 << 10;
 
-/// Reads of clients, and the reads of origin and device that are in progress for them.
+/// Client reads, and the origin and device reads in progress for them.
 #[derive(Debug)]
 pub(crate) struct Reads {
     pub(super) reads: Map<u64, ClientRead>,
@@ -37,7 +37,6 @@ pub(crate) struct Reads {
 }
 
 impl Reads {
-    /// None; streams are found with these settings.
     pub(crate) fn new(streams: StreamConfig, key: &HashKey) -> Self {
         Self {
             reads: Map::default(),
@@ -51,28 +50,25 @@ impl Reads {
         }
     }
 
-    /// Returns `true` if no client waits.
     pub(crate) fn is_empty(&self) -> bool {
         self.reads.is_empty()
     }
 
-    /// Returns `true` if no client waits, and no read of an origin is in progress.
+    /// Returns `true` if no client read and no origin read is in progress.
     pub(crate) fn is_idle(&self) -> bool {
         self.reads.is_empty() && self.fills.is_empty()
     }
 
-    /// Returns `true` if a read of the volume is in progress.
     pub(crate) fn has_any_of(&self, volume: VolumeId) -> bool {
         self.reads.values().any(|read| read.volume() == volume)
             || self.fills.values().any(|fill| fill.volume() == volume)
     }
 
-    /// Returns `true` if stored extents are being read for clients.
     pub(crate) fn is_reading_hits(&self) -> bool {
         !self.hits.is_empty()
     }
 
-    /// Counts a part of a read that waits.
+    /// Counts a pending part of a read.
     pub(crate) fn wait(&mut self, read: u64) {
         self.reads.get_mut(&read).expect_held().pending += 1;
     }
@@ -85,8 +81,7 @@ impl Reads {
         self.reads.get(&read).expect_held()
     }
 
-    /// Returns the stream that a client's read belongs to, and the range to read ahead of it. There is no read-ahead for
-    /// descending streams.
+    /// Returns the stream of a client read, and the range to prefetch. Descending streams are not prefetched.
     pub(crate) fn follow(&mut self, request: &Request) -> StreamVerdict {
         let Request { volume, offset_bytes, len_bytes, .. } = *request;
         let verdict = self.streams.on_read(volume, offset_bytes, len_bytes);
@@ -97,12 +92,12 @@ impl Reads {
         StreamVerdict { stream, prefetch: None }
     }
 
-    /// Counts a part of a read that comes from the origin.
+    /// Counts a part of a read that the origin serves.
     pub(crate) fn goes_to_origin(&mut self, read: u64) {
         self.reads.get_mut(&read).expect_held().from_origin = true;
     }
 
-    /// Makes a part of a read wait for a read of the origin in progress.
+    /// Adds a part of a read to those that wait for an origin read in progress.
     pub(crate) fn wait_for_origin(&mut self, read: u64) {
         let op = self.reads.get_mut(&read).expect_held();
         op.pending += 1;
@@ -136,7 +131,7 @@ impl Reads {
             SectorSource::Copy(from) => {
                 core.base.stats.extent_hits_memory += 1;
                 core.base.port.emit(Action::Copy { from, to: portion.dest });
-                // Prefetched data came from the origin.
+                // Prefetched data was read from the origin.
                 let stream = self.read(read).stream();
                 let was_ahead = copies.used_prefetched(portion.key, stream, core);
                 if was_ahead { sorted.origin = true } else { sorted.cache = true }
@@ -241,7 +236,7 @@ impl Reads {
         }
     }
 
-    /// Handles the completion of a read that went past the cache.
+    /// Handles the completion of an uncached read.
     pub(crate) fn direct_read_done(
         &mut self,
         read: u64,
@@ -272,9 +267,9 @@ impl Reads {
     }
 }
 
-/// Requests of operators.
+/// Warm-up requests of operators.
 impl Reads {
-    /// Begins an operator's request to bring a range into the cache.
+    /// Begins an operator's warm-up of a range.
     pub(crate) fn submit_warm(&mut self, request: &Request, copies: &mut Copies, core: &mut Core) {
         self.warms.begin(request.req);
         let extent = u64::from(core.base.extent_bytes());
@@ -286,14 +281,14 @@ impl Reads {
         self.warm_part_done(request.req, Ok(()), core);
     }
 
-    /// Handles the completion of a read of the origin.
+    /// Handles the completion of an origin read for a warm-up.
     pub(crate) fn warm_part_done(&mut self, req: ReqId, result: Result<(), ErrorKind>, core: &mut Core) {
         if let Some(result) = self.warms.part_done(req, result) {
             core.base.port.emit(Action::Reply { req, result });
         }
     }
 
-    /// Returns `true` if `len_bytes` bytes more would be inserted, and leave at least half of the capacity to client
+    /// Returns `true` if the insertion of `len_bytes` more bytes leaves at least half of the capacity to client
     /// requests.
     pub(crate) fn has_room_to_warm(len_bytes: u64, copies: &Copies, core: &Core) -> bool {
         let most = u64::from(core.base.cfg().insert_bytes_max) / 2;

@@ -1,25 +1,23 @@
-//! The recipe path (Nitro 3.1, 3.2): fingerprints of extents that an origin knows without reading them.
+//! Recipe path (Nitro 3.1, 3.2): fingerprints that an origin reports without a read of the extents.
 //!
-//! On a file index miss of a volume whose origin has recipes, the recipe cache may name the extent's content; if the
-//! fingerprint index finds it, the miss becomes a duplicate hit without the origin. Runs that the recipe cache lacks
-//! are requested in the background; the miss itself never waits for them. A reader that moves from run to run finds
-//! the next one requested already: when a snapshot is read, its recipe arrives before it (Nitro 3.3).
+//! On a file index miss of a volume whose origin has recipes, the recipe cache may hold the extent's fingerprint; if
+//! the fingerprint index finds it, the miss becomes a duplicate hit without the origin. Absent runs are requested in
+//! the background; the miss itself never waits for them. For a reader that moves from run to run the next one is
+//! requested in advance: when a snapshot is read, its recipe arrives before it (Nitro 3.3).
 //!
-//! A run is kept and forgotten as a whole. It is requested again when a miss concerns an entry that a write has
-//! invalidated since.
+//! A run is stored and evicted as a whole. It is requested again when a miss concerns an entry that a write has
+//! invalidated.
 //!
-//! Origins without fingerprints are the rule. For their volumes recipes are *learned*, if there is memory for it: the
-//! fingerprint of an extent that is cached is kept when its data is evicted. Dirty data counts when it is destaged:
-//! until then the origin may never get it. If the content comes back by another address, the old one is a hit again
+//! Most origins have no fingerprints. For their volumes recipes are *learned* if memory is configured for it: the
+//! fingerprint of a cached extent is kept when its data is evicted. Dirty data is included once it is destaged: before
+//! that the origin may never receive it. If the content is cached again for another address, the old address is a hit
 //! without its origin.
 //!
-//! The location of a content in its WEU is in that WEU's header. A miss whose recorded fingerprint may be in a WEU
-//! with a header that is not in memory waits for it: that is one read of the SSD, where the origin would be read
-//! otherwise.
+//! The header of a WEU locates its contents. A miss whose recorded fingerprint may be in a WEU with an uncached header
+//! waits for that header: one SSD read instead of an origin read.
 //!
-//! A fingerprint that arrives counts only if its extent was not written since it was requested, and is dropped with
-//! the next write: the staleness rules of data. Under a weak hash recipes are no use: bytes could not be compared
-//! without the origin.
+//! A fingerprint that arrives is valid only if its extent was not written since it was requested, and is dropped with
+//! the next write, as cached data is. A weak hash rules recipes out: bytes could not be compared without the origin.
 
 use core::ops::Range;
 use std::collections::VecDeque;
@@ -39,18 +37,17 @@ use crate::index::file_index::{Mapping, Place};
 use crate::ops::read::Op;
 use crate::seam::Action;
 
-/// Extents in one request: 1 MiB of 8 KiB extents, 4 KiB of fingerprints.
+/// Extents per request: 1 MiB of 8 KiB extents, 4 KiB of fingerprints.
 const RUN_EXTENTS: u64 = 128;
 /// Maximum number of runs: about 17 MiB, which cover 4 GiB.
 const RUNS_MAX: usize = 4096;
-/// Questions in flight.
+/// Maximum requests in flight.
 const ASKED_MAX: usize = 16;
-/// Number of extents behind a miss whose headers are prefetched: those of a request or two.
+/// Extents after a miss whose headers are prefetched: those of one or two requests.
 const LEARNED_AHEAD: u64 = 16;
-/// Memory that a run of learned fingerprints takes: these, and the two tables that name it.
+/// Memory of a run of learned fingerprints, with its entries in two tables.
 const LEARNED_RUN_BYTES: u64 = RUN_EXTENTS * size_of::<Option<Fingerprint>>() as u64 + 64;
 
-/// A run of extents of a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Run {
     volume: VolumeId,
@@ -67,9 +64,9 @@ impl Run {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Recipe {
     Print(Fingerprint),
-    /// The origin has no fingerprint.
+    /// The origin has no fingerprint of the extent.
     None,
-    /// The extent was written since.
+    /// Invalidated by a write.
     Void,
 }
 
@@ -87,7 +84,7 @@ fn runs_in<T>(runs: &KeyedMap<Run, Vec<T>>, volume: VolumeId, extents: &Range<u6
     runs.keys().filter(is_in).map(|run| run.number).collect()
 }
 
-/// Entries of runs, extent by extent.
+/// Entries of runs with the extent of each.
 fn keyed<T>(runs: &mut KeyedMap<Run, Vec<T>>) -> impl Iterator<Item = (ExtentKey, &mut T)> {
     runs.iter_mut().flat_map(|(run, known)| {
         let extents = (run.number * RUN_EXTENTS..).map(ExtentNo);
@@ -95,7 +92,7 @@ fn keyed<T>(runs: &mut KeyedMap<Run, Vec<T>>) -> impl Iterator<Item = (ExtentKey
     })
 }
 
-/// Fingerprints of extents that are or were cached, in runs; the run that was begun first goes first.
+/// Fingerprints of extents that are or were cached, in runs; the oldest run is evicted first.
 #[derive(Debug)]
 struct Learned {
     runs: KeyedMap<Run, Vec<Option<Fingerprint>>>,
@@ -139,7 +136,7 @@ pub(crate) struct RecipeWait {
     pub(crate) stream: Option<InStream>,
 }
 
-/// Known fingerprints of extents that are not cached.
+/// Fingerprints of uncached extents.
 #[derive(Debug)]
 pub(crate) struct Recipes {
     waiting: Map<u64, RecipeWait>,
@@ -147,13 +144,13 @@ pub(crate) struct Recipes {
     runs: KeyedMap<Run, Vec<Recipe>>,
     order: VecDeque<Run>,
     asked: Map<u64, (Run, Vec<Option<Guard>>)>,
-    /// The run of each volume's last miss.
+    /// Run of each volume's last miss.
     last: Map<VolumeId, u64>,
     learned: Learned,
 }
 
 impl Recipes {
-    /// Learned ones take at most `learned_bytes` bytes.
+    /// Creates an empty cache with at most `learned_bytes` of learned fingerprints.
     pub(crate) fn new(learned_bytes: u64, key: &HashKey) -> Self {
         let runs_max = usize_from_u64(learned_bytes / LEARNED_RUN_BYTES);
         Self {
@@ -166,7 +163,7 @@ impl Recipes {
         }
     }
 
-    /// Returns the extent's fingerprint, and `true` if it was learned.
+    /// Returns the extent's fingerprint, with `true` if it was learned.
     fn print(&self, key: ExtentKey) -> Option<(Fingerprint, bool)> {
         match self.get(key) {
             Some(Recipe::Print(print)) => Some((print, false)),
@@ -174,12 +171,11 @@ impl Recipes {
         }
     }
 
-    /// Ends a miss's wait for headers.
     pub(crate) fn end_wait(&mut self, id: u64) -> RecipeWait {
         self.waiting.remove(&id).expect_held()
     }
 
-    /// Bytes of RAM that learned ones hold, about.
+    /// Approximate RAM of learned fingerprints, in bytes.
     pub(crate) fn learned_ram_bytes(&self) -> u64 {
         u64_from_usize(self.learned.runs.len()) * LEARNED_RUN_BYTES
     }
@@ -196,7 +192,6 @@ impl Recipes {
         }
     }
 
-    /// Drops the fingerprints of extents that are written.
     pub(crate) fn remove_range(&mut self, volume: VolumeId, extents: &Range<u64>) {
         let is_in = |extent: u64| extents.contains(&extent);
         for number in runs_in(&self.learned.runs, volume, extents) {
@@ -211,7 +206,6 @@ impl Recipes {
         }
     }
 
-    /// Drops the fingerprints of extents that have changed.
     pub(crate) fn remove_all(&mut self, which: impl Fn(&ExtentKey) -> bool) {
         keyed(&mut self.learned.runs).filter(|(key, _)| which(key)).for_each(|(_, known)| *known = None);
         keyed(&mut self.runs).filter(|(key, _)| which(key)).for_each(|(_, known)| *known = Recipe::Void);
@@ -228,7 +222,7 @@ impl Recipes {
         }
     }
 
-    /// Returns `true` if an answer about the volume is still to come.
+    /// Returns `true` if a request about the volume is in flight.
     pub(crate) fn is_asking(&self, volume: VolumeId) -> bool {
         self.asked.values().any(|(asked, _)| asked.volume == volume)
     }
@@ -238,7 +232,7 @@ impl Recipes {
     }
 }
 
-/// Returns `true` if recipes of the volume are of use, its origin's or learned ones.
+/// Returns `true` if the volume can use recipes, from its origin or learned.
 fn uses_recipes(volume: VolumeId, base: &Base) -> bool {
     base.is_good()
         && base.cfg().fingerprint.is_collision_resistant()
@@ -254,7 +248,7 @@ impl Recipes {
         }
     }
 
-    /// Handles a miss: fingerprints of the next extents may be recorded too.
+    /// Handles a miss: prefetches the headers of following extents with learned fingerprints.
     pub(crate) fn expect_learned(&mut self, key: ExtentKey, core: &mut Core) {
         if self.learned.runs.is_empty() || !uses_recipes(key.volume, &core.base) || core.base.is_stopping() {
             return;
@@ -292,8 +286,8 @@ impl Recipes {
         Some((mapping, place))
     }
 
-    /// Returns `true` if a recipe will make a hit of the extent's next miss: reading it ahead would load the origin
-    /// without need.
+    /// Returns `true` if a recipe would turn a miss of the extent into a hit, so that a prefetch would only load the
+    /// origin.
     pub(crate) fn has_hit(&self, key: ExtentKey, core: &mut Core) -> bool {
         if !uses_recipes(key.volume, &core.base)
             || core.device.catalog.is_mapped(key)
@@ -305,8 +299,8 @@ impl Recipes {
         core.device.catalog.find_content(&print, &core.base).is_some()
     }
 
-    /// Defers a miss until the headers that may locate its content are loaded, if its fingerprint was learned.
-    /// Returns `true` if it is deferred.
+    /// Defers a miss with a learned fingerprint until the headers that may locate its content are loaded. Returns
+    /// `true` if it is deferred.
     pub(crate) fn wait_for_headers(
         &mut self,
         read: u64,
@@ -339,8 +333,8 @@ impl Recipes {
         true
     }
 
-    /// Requests the fingerprints around a miss of the cache. Requests the next ones too if the miss is the first of a
-    /// run, or if the miss before was in the run before.
+    /// Requests the fingerprints around a miss. Requests the next run too if the miss is the first of a run, or the
+    /// previous miss was in the previous run.
     pub(crate) fn want(&mut self, key: ExtentKey, core: &mut Core) {
         if !uses_recipes(key.volume, &core.base) || core.base.is_stopping() {
             return;
@@ -354,7 +348,7 @@ impl Recipes {
             self.ask_for(run, core);
         }
         let next = Run { number: run.number + 1, ..run };
-        // A reader that begins at the start of a run continues to the next, as one that reads a whole volume does.
+        // A reader that begins at the start of a run probably reads a whole volume.
         let follows = before.is_some_and(|before| before.checked_add(1) == Some(run.number));
         if (follows || index_in_run(key) == 0) && !self.runs.contains_key(&next) {
             self.ask_for(next, core);

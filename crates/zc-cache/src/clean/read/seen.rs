@@ -1,29 +1,29 @@
-//! A bounded memory of addresses that were requested and not found, for detecting a second request.
+//! Bounded memory of addresses that were missed, in order to detect a second access.
 //!
-//! Two generations of 32-bit tags in buckets of 8. A seen address enters the young generation; when that has reached
-//! half of the bound, the old one is forgotten and the young one becomes the old one. So the last `entries_max / 2`
-//! distinct addresses are remembered, and up to as many again, but for the few (about 1 %) that a full bucket loses.
-//! A wrong "yes" needs an equal tag in one of two buckets: below 16 / 2^32 a question.
+//! Two generations of 32-bit tags in buckets of 8. An address enters the young generation; when that reaches half of
+//! the bound, it replaces the old one. So at least the last `entries_max / 2` distinct addresses are remembered,
+//! except for about 1 % that full buckets lose. A false positive needs an equal tag in one of two buckets: a
+//! probability below 16 / 2^32 per lookup.
 //!
-//! **Arithmetic.** Half the bound at 1/2 load makes as many places per generation as the bound, 4 bytes each, twice, and
-//! 4 bytes for each bucket: 9 bytes per entry of the bound, 576 KiB for 65,536. Memory is touched as it fills.
+//! **Arithmetic.** At a load of 1/2 each generation has as many places as the bound, of 4 bytes each, and 4 bytes per
+//! bucket: 9 bytes per entry of the bound, 576 KiB for 65,536. Pages of memory are allocated as it fills.
 //!
-//! Invariants: no call takes longer than another: a bucket of a forgotten generation is emptied when it is next used.
+//! Invariants: the time of a call is bounded: a bucket of a dropped generation is cleared at its next use.
 //!
 //! Out of scope: order, counts and contents.
 
 use zc_core::{ExtentKey, u64_from_usize, usize_from_u64};
 
 const WAYS: usize = 8;
-/// An empty place. Tags are never 0.
+/// Empty place; tags are never 0.
 const EMPTY: u32 = 0;
-/// Entries of the index for each first miss that is remembered: about one for each extent that fits uncompressed.
+/// Index entries per remembered first miss: about one miss per uncompressed extent that fits.
 const INDEX_PART: u64 = 4;
-/// Fewest and most first misses that are remembered: 576 KiB and 288 MiB.
+/// Bounds of the remembered first misses: 576 KiB and 288 MiB.
 const TOUCHED_MIN: usize = 1 << 16;
 const TOUCHED_MAX: usize = 1 << 25;
 
-/// Tags of one generation. A bucket with another generation's stamp is empty.
+/// Tags of one generation. A bucket stamped with another generation is empty.
 #[derive(Debug)]
 struct Table {
     tags: Vec<[u32; WAYS]>,
@@ -47,26 +47,25 @@ impl Table {
     }
 }
 
-/// The memory. See the module documentation.
 #[derive(Debug)]
 pub(crate) struct SeenFilter {
     young: Table,
     old: Table,
-    /// Generation of the young table; the old one has the generation before. The first is 1.
+    /// Generation of the young table, from 1; the old table has the one before.
     generation: u32,
     taken: usize,
     generation_max: usize,
 }
 
 impl SeenFilter {
-    /// A memory of at least half and at most all of the last `entries_max` addresses.
+    /// Creates a memory of at least half and at most all of the last `entries_max` addresses.
     pub(crate) fn new(entries_max: usize) -> Self {
         let generation_max = entries_max.div_ceil(2).max(1);
         let buckets = generation_max.saturating_mul(2).div_ceil(WAYS);
         Self { young: Table::new(buckets), old: Table::new(buckets), generation: 1, taken: 0, generation_max }
     }
 
-    /// Returns `true` if the address was seen lately. Records it.
+    /// Records the address. Returns `true` if it was recorded recently.
     pub(crate) fn seen_or_record(&mut self, key: ExtentKey) -> bool {
         let (bucket, tag) = self.locate(key);
         let places = self.young.bucket(self.generation, bucket);
@@ -103,7 +102,7 @@ impl SeenFilter {
     }
 }
 
-/// First misses of volumes whose extents enter on their second: a memory as large as the cache, created at its first
+/// First misses of volumes with second-access admission: a memory proportional to the cache, allocated at its first
 /// use.
 #[derive(Debug)]
 pub(crate) struct Touched {
@@ -112,7 +111,7 @@ pub(crate) struct Touched {
 }
 
 impl Touched {
-    /// Memory for a cache with `index_entries` index entries.
+    /// Creates the memory of a cache with `index_entries` index entries.
     pub(crate) fn new(index_entries: u64) -> Self {
         let entries = usize::try_from(index_entries / INDEX_PART).unwrap_or(usize::MAX);
         Self { filter: None, entries_max: entries.clamp(TOUCHED_MIN, TOUCHED_MAX) }
@@ -123,7 +122,7 @@ impl Touched {
         self.entries_max
     }
 
-    /// Returns `true` if the extent was missed before, lately. Records the miss.
+    /// Records a miss. Returns `true` if the extent was missed recently.
     pub(crate) fn before(&mut self, key: ExtentKey) -> bool {
         self.filter.get_or_insert_with(|| SeenFilter::new(self.entries_max)).seen_or_record(key)
     }

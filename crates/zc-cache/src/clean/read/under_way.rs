@@ -1,4 +1,4 @@
-//! Reads of origins and of the device that are in progress.
+//! Origin and device reads in progress.
 
 use smallvec::SmallVec;
 use zc_core::{BufId, BufSlice, ExtentKey, ExtentNo, VolumeId, WeuSlot};
@@ -20,9 +20,9 @@ pub(crate) struct Fill {
     pub(super) guards: Vec<Option<Guard>>,
     pub(super) admitted: Vec<bool>,
     pub(super) waiters: Vec<(Waiter, bool)>,
-    /// Turns of its waiting accesses in the order of the origin.
+    /// Entries of its waiting accesses in the order of the origin.
     pub(super) turns: Vec<u64>,
-    /// Reason of its start, unless a request waits for it.
+    /// Reason of a read that no request waits for.
     pub(super) reason: Option<Reason>,
     pub(super) stream: Option<InStream>,
 }
@@ -34,7 +34,7 @@ impl Fill {
 }
 
 impl Fill {
-    /// Returns `true` if it reads ahead of a stream.
+    /// Returns `true` if it was prefetched for a stream.
     pub(super) fn is_ahead(&self) -> bool {
         self.reason == Some(Reason::Stream)
     }
@@ -45,7 +45,7 @@ impl Fill {
     }
 }
 
-/// A device (or WEU memory) read in progress.
+/// A read of stored extents in progress, from the device or a unit in memory.
 #[derive(Debug)]
 pub(crate) struct Hit {
     pub(super) slot: WeuSlot,
@@ -56,10 +56,10 @@ pub(crate) struct Hit {
 pub(crate) struct HitPart {
     pub(super) key: ExtentKey,
     pub(super) mapping: Mapping,
-    /// Data that only the cache has: nothing else can be read instead.
+    /// The data is dirty: the origin cannot serve it instead.
     pub(super) dirty: bool,
     pub(super) waiters: SmallVec<[Waiter; 1]>,
-    /// The whole extent is read into this buffer, for the read buffer; the guard determines if it may stay.
+    /// Buffer for the whole extent, which enters the read buffer if the guard still holds.
     pub(super) whole: Option<(BufId, Option<Guard>)>,
 }
 

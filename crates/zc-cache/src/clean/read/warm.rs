@@ -1,16 +1,16 @@
-//! Ranges that an operator requests in the cache.
+//! Warm-up of ranges on an operator's request.
 //!
-//! Job: read the absent extents of a range, and answer when the origin has been read.
+//! Reads the absent extents of a range, and replies when the origin reads have completed.
 //!
-//! Invariants: an answer comes once, after the last read of the origin, with the first error. Extents that are
-//! cached, or on their way into the cache, cost no read. Out of scope: bounding the reads in progress (the driver
-//! does, by `Reads::has_room_to_warm`), and waiting for the insertion.
+//! Invariants: each request is answered once, after its last origin read, with the first error. Extents that are
+//! cached or being inserted cost no read. Out of scope: bounding the reads in progress (the driver does, by
+//! `Reads::has_room_to_warm`), and waiting for the insertion.
 
 use zc_core::{ErrorKind, Map, ReqId};
 
 use crate::expect_held::ExpectHeld;
 
-/// A request that reads of the origin are in progress for.
+/// A request with origin reads in progress.
 #[derive(Debug)]
 struct Warm {
     pending: u32,
@@ -21,17 +21,16 @@ struct Warm {
 pub(crate) struct Warms(Map<ReqId, Warm>);
 
 impl Warms {
-    /// Begins a request. Its lookup holds it until that has completed.
+    /// Begins a request, which its lookup keeps pending.
     pub(crate) fn begin(&mut self, req: ReqId) {
         self.0.insert(req, Warm { pending: 1, error: None });
     }
 
-    /// Counts another read of the origin for a request.
     pub(crate) fn add_part(&mut self, req: ReqId) {
         self.0.get_mut(&req).expect_held().pending += 1;
     }
 
-    /// Completes a part; returns the result of the whole if it was the last.
+    /// Completes a part. Returns the result of the request if it was the last.
     pub(super) fn part_done(
         &mut self,
         req: ReqId,

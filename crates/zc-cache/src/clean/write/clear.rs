@@ -1,12 +1,13 @@
-//! Trims and zeroings of long ranges: the work is bounded by the cached contents, not by the addresses.
+//! Trims and zeroings of long ranges, whose cost depends on the cached contents, not on the addresses.
 //!
-//! Job: determine the size of one piece of a clearing, invalidate the cached contents of the whole extents of a long
-//! piece, and complete it. Parts of extents at both ends, and short pieces, go extent by extent as writes do.
+//! Determines the size of one piece of a clearing, invalidates the cached contents of the whole extents of a long
+//! piece, and completes it. Partial extents at both ends, and short pieces, are handled extent by extent, as writes
+//! are.
 //!
 //! Invariants: a piece looks up a bounded number of extents. While a range is in flight no guard of its extents is
-//! issued, and earlier ones are broken, as with any write.
+//! issued, and earlier ones are invalid, as with any write.
 //!
-//! Out of scope: mapping cleared extents as zeros. Their number follows the addresses; reads of them go to the
+//! Out of scope: mapping cleared extents as zeros. Their number would depend on the addresses; reads of them go to the
 //! origin.
 
 use core::ops::Range;
@@ -18,15 +19,15 @@ use crate::clean::write::op::{PIECE_EXTENTS_MAX, WriteOp};
 use crate::device::Core;
 use crate::seam::RequestKind;
 
-/// Bytes of a piece that clears a range: an overlapping access at the origin waits for this at most.
+/// Maximum bytes of a piece that is cleared as a range, which bounds the wait of an overlapping access.
 const RANGE_BYTES_MAX: u64 = 1 << 30;
 
-/// Part of a clearing that is done at once.
+/// Part of a clearing that is executed as one piece.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClearPiece {
     /// Bytes from the start of the range.
     pub len_bytes: u64,
-    /// Extents that are looked up for it.
+    /// Extents to look up.
     pub lookups: u64,
 }
 
@@ -34,7 +35,7 @@ fn touched(offset_bytes: u64, len_bytes: u64, extent_bytes: u64) -> Range<u64> {
     offset_bytes / extent_bytes..(offset_bytes + len_bytes).div_ceil(extent_bytes)
 }
 
-/// Returns the part of a clearing that can be done at once, within the bound on lookups.
+/// Returns the first piece of a clearing within the bound on lookups.
 pub(crate) fn piece(
     volume: VolumeId,
     offset_bytes: u64,
@@ -67,7 +68,6 @@ pub(super) struct Parts {
 }
 
 impl Parts {
-    /// Returns the parts of the piece in progress.
     pub(super) fn of(op: &WriteOp, extent_bytes: u32) -> Self {
         let (offset, len, extent) = (op.piece_start(), op.piece_bytes, u64::from(extent_bytes));
         let whole = offset.div_ceil(extent)..(offset + len) / extent;

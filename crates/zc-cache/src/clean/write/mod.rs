@@ -1,11 +1,10 @@
-//! Path of a write, a trim and a zeroing to the origin.
+//! Path of a write, trim or zeroing to the origin.
 //!
-//! A request is done in *pieces* that touch a bounded number of regions. Per piece: mark the regions (durably, if
-//! they were not), invalidate the cached contents, write to the origin; when the origin has it the piece is done, and
-//! the written data is offered to the cache. The acknowledgement is the origin's alone (G4, G8): the paper waits for
-//! both.
+//! A request is executed in *pieces* that touch a bounded number of regions. For each piece: mark the regions
+//! (durably, if they were not), invalidate the cached contents, and write to the origin; then the written data is
+//! offered to the cache. The acknowledgement depends on the origin alone (G4, G8), whereas the paper waits for both.
 //!
-//! A partial overwrite takes the old copy's location along (see `staging`), so that the extent can be completed from
+//! A partial overwrite keeps the location of the old copy (see `staging`), so that the extent can be completed from
 //! the cache later.
 
 pub(crate) mod clear;

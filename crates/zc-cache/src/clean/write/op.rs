@@ -1,4 +1,4 @@
-//! A write-like request in progress.
+//! A write, trim or zeroing in progress.
 
 use core::ops::RangeInclusive;
 
@@ -7,13 +7,12 @@ use zc_core::{BufId, ReqId, VolumeId};
 use crate::clean::streams::InStream;
 use crate::seam::RequestKind;
 
-/// Extents of one piece: bounds the work of one event for huge trims.
+/// Maximum extents of one piece, which bounds the work of one event for huge trims.
 pub(super) const PIECE_EXTENTS_MAX: u64 = 4096;
 
-/// A write-like request in progress.
 #[derive(Debug)]
 pub(crate) struct WriteOp {
-    /// The request; none for destaged data.
+    /// The request; `None` for destaged data.
     pub(super) req: Option<ReqId>,
     pub(super) kind: RequestKind,
     pub(crate) volume: VolumeId,
@@ -21,12 +20,12 @@ pub(crate) struct WriteOp {
     pub(super) len_bytes: u64,
     pub(super) done_bytes: u64,
     pub(super) piece_bytes: u64,
-    /// Regions that the piece marked; none while the cache is out of order.
+    /// Regions marked for the piece; `None` while the cache is offline.
     pub(super) regions: Option<RangeInclusive<u64>>,
     pub(super) stream: Option<InStream>,
-    /// The turn of the piece among the accesses of the origin.
+    /// Entry of the piece in the order of origin accesses.
     pub(super) turn: u64,
-    /// Whole extents of the piece are cleared as a range.
+    /// The whole extents of the piece are cleared as a range.
     pub(super) in_range: bool,
 }
 

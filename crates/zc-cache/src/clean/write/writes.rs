@@ -1,5 +1,5 @@
-//! Writes that bypass the dirty layer: to the origin, in pieces; the cache is invalidated first and offered the data
-//! afterwards.
+//! Writes that bypass the dirty layer: each piece invalidates the cache, writes to the origin, and offers the data to
+//! the cache.
 
 use core::ops::RangeInclusive;
 use std::collections::VecDeque;
@@ -24,17 +24,17 @@ use crate::index::CALLED_UP;
 use crate::ops::write::Op;
 use crate::seam::{Action, Request, RequestKind};
 
-/// Writes that wait for their regions' marks.
+/// Writes that wait for the marks of their regions.
 #[derive(Debug, Default)]
 pub(crate) struct WaitingWrites {
-    /// Until there is capacity for a mark, in order of arrival.
+    /// Writes that wait for capacity for a mark, in order of arrival.
     pub(super) for_room: VecDeque<u64>,
-    /// Until the marks are durable.
+    /// Writes whose marks are not durable yet.
     pub(super) for_mark: Vec<u64>,
 }
 
-/// A write that bypasses the dirty layer of a volume that acknowledges durable writes alone must be durable on the
-/// origin.
+/// Upgrades a write that bypasses the dirty layer to a durable one (FUA) if the volume acknowledges durable writes
+/// only.
 fn as_durable_as_promised(request: &Request, base: &Base) -> RequestKind {
     let config = base.volume(request.volume).map(Volume::cfg);
     let promised =
@@ -49,7 +49,6 @@ fn as_durable_as_promised(request: &Request, base: &Base) -> RequestKind {
     }
 }
 
-/// All writes, and those that wait for marks of regions.
 #[derive(Debug)]
 pub(crate) struct Writes {
     writes: Map<u64, WriteOp>,
@@ -58,17 +57,14 @@ pub(crate) struct Writes {
 }
 
 impl Writes {
-    /// None; streams are found with these settings.
     pub(crate) fn new(streams: StreamConfig) -> Self {
         Self { writes: Map::default(), waiting: WaitingWrites::default(), streams: StreamTable::new(streams) }
     }
 
-    /// Returns `true` if no request is in progress.
     pub(crate) fn is_empty(&self) -> bool {
         self.writes.is_empty()
     }
 
-    /// Returns `true` if a request of the volume is in progress.
     pub(crate) fn has_any_of(&self, volume: VolumeId) -> bool {
         self.writes.values().any(|write| write.volume == volume)
     }
@@ -106,7 +102,7 @@ impl Writes {
         self.begin_piece(id, copies, core);
     }
 
-    /// Submits a write of destaged data, which the clean layer treats as any other.
+    /// Submits an origin write of dirty data, which is handled as any other write.
     pub(crate) fn submit_destage_write(
         &mut self,
         volume: VolumeId,
@@ -200,7 +196,7 @@ impl Writes {
         op.regions.as_ref().map_or_else(|| !core.base.is_failing(), marked)
     }
 
-    /// Starts a piece whose marks are durable, as soon as it overlaps no other access of the origin.
+    /// Starts a piece with durable marks, as soon as it overlaps no other access of the origin.
     fn start_piece(&mut self, id: u64, copies: &mut Copies, core: &mut Core) {
         let turn = core.base.port.number();
         let op = self.writes.get_mut(&id).expect_held();
@@ -270,7 +266,7 @@ impl Writes {
             copies.drop_prefetched(key, core);
             copies.recipes_mut().remove(&key);
             core.device.recovery.remember_written(key, &mut core.device.catalog, &mut core.base);
-            // A staged extent may be mapped, too: by a miss fill that completed in the meantime.
+            // A miss fill that completed in the meantime may have mapped a staged extent.
             let old = core.device.catalog.forget(key, &mut core.base);
             if let Some(staged) = copies.staging_mut().get_mut(&key) {
                 staged.write_begins(id, sectors);
@@ -284,8 +280,8 @@ impl Writes {
 }
 
 impl Writes {
-    /// Completes a piece of a write at the origin, or its failure: the data is offered to the cache. Whole extents of
-    /// a write of dirty data are returned instead: the dirty layer has their places.
+    /// Completes a piece of a write at the origin. On success the data is offered to the cache, except for whole
+    /// extents of dirty data, which are returned: the dirty layer holds their places.
     pub(crate) fn piece_written(
         &mut self,
         id: u64,
@@ -307,7 +303,7 @@ impl Writes {
         if let Err(error) = result
             && kind.is_fua()
         {
-            // It may have been a flush.
+            // A failed durable write may be a failed flush.
             copies.unflushed_lost(volume, error, core);
         }
         match kind {
@@ -328,7 +324,7 @@ impl Writes {
         destaged
     }
 
-    /// Handles the completion of a piece of a trim or a zeroing.
+    /// Handles the completion of a piece of a trim or zeroing.
     fn piece_cleared(&mut self, id: u64, ok: bool, copies: &mut Copies, core: &mut Core) {
         let op = self.writes.get(&id).expect_held();
         let (kind, volume, parts) = (op.kind, op.volume, Parts::of(op, core.base.extent_bytes()));
@@ -343,7 +339,7 @@ impl Writes {
         }
     }
 
-    /// Continues a write with its next piece, or ends it.
+    /// Continues a write with its next piece, or completes it.
     pub(crate) fn end_piece(
         &mut self,
         id: u64,
@@ -375,8 +371,7 @@ impl Writes {
         }
     }
 
-    /// Completes a part of a write at the origin, or its failure. Returns its extent, if it is a whole one of dirty
-    /// data.
+    /// Completes a part of a write at the origin. Returns its extent if it is a whole extent of dirty data.
     fn portion_written(
         &mut self,
         id: u64,
@@ -428,9 +423,9 @@ impl Writes {
     }
 }
 
-/// Marks of regions, and the pieces that wait for them.
+/// Region marks, and the pieces that wait for them.
 impl Writes {
-    /// Continues retirements of marks. Returns `true` if one began, for which the journal has to become durable.
+    /// Continues retirements of region marks. Returns `true` if one began, for which the journal must become durable.
     pub(crate) fn pump_retiring(&mut self, copies: &mut Copies, core: &mut Core) -> bool {
         let is_room_wanted = !self.waiting.for_room.is_empty();
         let retired = core.device.catalog.meta_mut().pump_retiring(is_room_wanted, &mut core.base);
@@ -443,8 +438,8 @@ impl Writes {
         retired.began
     }
 
-    /// Fails writes that need capacity for their marks because origins do not flush, instead of letting them hang.
-    /// Those of other volumes wait if some capacity was freed.
+    /// Fails writes that need capacity for their marks when origins do not flush, instead of blocking them. Writes of
+    /// other volumes wait if some capacity was freed.
     fn fail_waiting_writes(&mut self, failed: &[(VolumeId, ErrorKind)], others_wait: bool, core: &mut Core) {
         for id in core::mem::take(&mut self.waiting.for_room) {
             let volume = self.writes.get(&id).expect_held().volume;
@@ -456,7 +451,7 @@ impl Writes {
         }
     }
 
-    /// Marks regions for waiting writes as far as capacity permits.
+    /// Marks regions for waiting writes while capacity is available.
     pub(crate) fn admit_waiting(&mut self, copies: &mut Copies, core: &mut Core) {
         while let Some(id) = self.waiting.for_room.front().copied() {
             if !self.mark_piece(id, copies, core) {
@@ -478,21 +473,21 @@ impl Writes {
         }
     }
 
-    /// Fails the writes that wait for a mark, since no mark will become durable any more.
+    /// Fails the writes that wait for a mark, because no further mark becomes durable.
     pub(crate) fn fail_unmarked_writes(&mut self, core: &mut Core) {
         for id in core::mem::take(&mut self.waiting.for_mark) {
             self.end_write(id, Err(ErrorKind::Io), core);
         }
     }
 
-    /// Handles a failure of the device: writes continue as far as they need no mark, or one that is durable.
+    /// Handles a device failure: writes continue if they need no mark or their mark is durable.
     pub(crate) fn device_failed(&mut self, copies: &mut Copies, core: &mut Core) {
         self.admit_waiting(copies, core);
         self.start_marked_pieces(copies, core);
     }
 }
 
-/// Cuts a byte range at extent borders: key, bytes of the extent before, bytes in it.
+/// Splits a byte range at extent boundaries: key, bytes of the extent before, bytes in it.
 fn pieces(
     volume: VolumeId,
     offset_bytes: u64,

@@ -1,9 +1,9 @@
-//! Eviction of a WEU: class, victim, header, both indexes, discard; and the index sweep.
+//! Eviction of WEUs, in the order class, victim, header, both indexes, discard; and the index sweep.
 //!
-//! A slot is reused whole (Nitro 3.2). Its header names the base entries and fingerprints to drop. Duplicate entries
-//! stay behind and are recognised as stale by their generation, until a sweep of the index removes them. The sweep
-//! advances with the opening of WEUs and ends a pass at least every quarter of the slots; where a slot is reused
-//! faster, it waits (see `slots`).
+//! A slot is reused as a whole (Nitro 3.2). Its header lists the base entries and fingerprints to drop. Duplicate
+//! entries remain and are detected as stale by their generation, until a sweep of the index removes them. The sweep
+//! advances when WEUs open and completes a pass at least every quarter of the slots; a slot that is reused faster
+//! waits for it (see `slots`).
 
 use zc_core::{ErrorKind, WeuSlot};
 use zc_format::{Record, WeuHeader};
@@ -15,29 +15,29 @@ use crate::index::file_index::{Keep, Mapping};
 use crate::ops::unit::Op;
 use crate::seam::Action;
 
-/// Slots kept free, so that a WEU that fills up does not wait for an eviction.
+/// Slots kept free, so that a new WEU does not wait for an eviction.
 const FREE_SLOTS: usize = 2;
-/// Slots on their way to being free at once for the sake of quotas, or of an erasure.
+/// Maximum slots being freed at a time for quotas or an erasure.
 pub(crate) const LEAVING_MAX: usize = 8;
 /// Index buckets swept per event while a slot waits for the sweep.
 const URGENT_BUCKETS: usize = 4096;
 
-/// Reason that an extent has no place.
+/// Reason that an extent cannot be placed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NoRoom {
-    /// No slot may be used now: it may be placed later.
+    /// No slot is available now; a retry may succeed.
     Slot,
-    /// Its class is at its quota, and none of its units may be evicted now.
+    /// Its class is at its quota, and none of its units can be evicted now.
     Quota,
 }
 
 impl Catalog {
-    /// Free slots are kept ahead of need only once the cache has filled up.
+    /// Number of slots to keep free, which applies only once the cache has filled up.
     fn spare_slots(&self) -> usize {
         if self.table().len() > 8 { FREE_SLOTS } else { 1 }
     }
 
-    /// Drops the entries of the header from both indexes; `erase`: then the slot is erased.
+    /// Drops the entries of the header from both indexes, and erases the slot if `erase` is set.
     pub(crate) fn evict_with_header(
         &mut self,
         slot: WeuSlot,
@@ -71,14 +71,14 @@ impl Catalog {
         }
     }
 
-    /// The share of the index that is swept when a WEU opens.
+    /// Sweeps the share of the index that is due when a WEU opens.
     pub(crate) fn sweep_share(&mut self, base: &mut Base) {
         let slots = usize::try_from(self.table().len() / 4).unwrap_or(1).max(1);
         self.sweep_buckets(self.files.buckets().div_ceil(slots), base);
         self.contents.sweep_share(slots, self.slots.table(), base);
     }
 
-    /// Continues a sweep that a unit waits for.
+    /// Continues a sweep that a slot waits for.
     pub(crate) fn pump_sweep(&mut self, base: &mut Base) {
         if self.slots.is_sweep_urgent() && self.sweep_buckets(URGENT_BUCKETS, base) {
             self.slots.sweep_is_over();
@@ -87,7 +87,7 @@ impl Catalog {
 
     fn sweep_buckets(&mut self, buckets: usize, base: &mut Base) -> bool {
         if base.is_reading_image() {
-            // A pass over the substitute of the index would prove nothing about the index.
+            // A pass over the temporary index would not cover the index itself.
             return false;
         }
         let Self { files, slots, sweep, .. } = self;
@@ -109,12 +109,12 @@ impl Catalog {
     }
 }
 
-/// Purposes that slots are needed for now.
+/// Current demand for slots.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SlotNeed {
-    /// Clean extents wait to be placed.
+    /// Clean extents wait for placement.
     pub(crate) is_for_clean: bool,
-    /// Dirty extents do.
+    /// Dirty extents wait for placement.
     pub(crate) is_for_dirty: bool,
     /// Stored extents are being read.
     pub(crate) are_hits: bool,
@@ -128,13 +128,13 @@ impl SlotNeed {
 
 impl Catalog {
     /// Evicts units until enough slots are free. Returns `false` if a slot is needed and no unit can be evicted:
-    /// holders of pins for later use should then release them.
+    /// holders of optional pins should then release them.
     pub(crate) fn keep_free_slots(&mut self, need: SlotNeed, base: &mut Base) -> bool {
         if !base.is_loaded() && !need.is_now() {
             return true;
         }
         let wanted = if need.is_now() { FREE_SLOTS } else { FREE_SLOTS.min(self.spare_slots()) };
-        // Dirty extents have to be placed, whatever else is in progress.
+        // Dirty extents must be placed, regardless of the evictions in progress.
         while base.is_good()
             && (!base.is_stopping() || need.is_for_dirty)
             && self.table().free_len() + self.table().leaving() < wanted
@@ -144,7 +144,7 @@ impl Catalog {
                 return true;
             }
             if !self.evict_one(need, base) {
-                // A search walks the whole list: not again before something can have changed.
+                // A search scans the whole list, so it is repeated only after a change.
                 self.slots.has_no_victim(base.now_ms());
                 self.slots.want_sweep(need.is_now());
                 return !need.is_now();
@@ -153,7 +153,7 @@ impl Catalog {
         true
     }
 
-    /// Evicts a unit of the first class in the order of loss that has one which may be evicted.
+    /// Evicts a unit of the first class, in the order of loss, that has an evictable one.
     fn evict_one(&mut self, need: SlotNeed, base: &mut Base) -> bool {
         if let Some(slot) = self.slots.dead_unit() {
             self.evict(slot, need.are_hits, base);
@@ -171,8 +171,8 @@ impl Catalog {
         })
     }
 
-    /// Ensures that the class may have one unit more: one at its quota evicts first. Returns `false` if it cannot.
-    /// `anew`: for kept extents that are relocated.
+    /// Ensures that the class may use one more unit; a class at its quota evicts first. Returns `false` if that fails.
+    /// `anew`: for relocated kept extents.
     pub(crate) fn make_room_in_class(&mut self, class: ClassId, anew: bool, base: &mut Base) -> bool {
         if class == ClassId::KEPT {
             return self.make_room_to_keep(anew, base);
@@ -204,7 +204,7 @@ impl Catalog {
         self.slots.has_room_to_keep(anew)
     }
 
-    /// Evicts units of classes above their quota, as settings or the end of dirty data left them, a few at once.
+    /// Evicts a few units of classes above their quota, after a change of settings or the end of dirty data.
     pub(crate) fn keep_quotas(&mut self, need: SlotNeed, base: &mut Base) {
         if !self.slots.classes().are_divided() || !base.is_loaded() {
             return;
@@ -220,7 +220,7 @@ impl Catalog {
         }
     }
 
-    /// Evicts a unit of the class. Returns `false` if none may be evicted.
+    /// Evicts a unit of the class. Returns `false` if none can be evicted.
     fn evict_from(&mut self, class: ClassId, are_hits: bool, base: &mut Base) -> bool {
         let Some((slot, pinned)) = self.slots.victim(class, are_hits, base) else { return false };
         self.evict(slot, pinned, base);
@@ -239,7 +239,7 @@ impl Catalog {
         base.stats.evictions_while_reading += u64::from(while_reading);
         self.slots.leave(slot);
         self.table_mut().begin_leaving(slot);
-        // From here on entries of the slot are dropped without a record each.
+        // From here on entries of the slot are dropped without individual records.
         let generation = self.table().get(slot).generation();
         self.record(Record::SlotRetired { slot, generation }, base);
         let hint_bytes = self.table().get(slot).header_bytes();

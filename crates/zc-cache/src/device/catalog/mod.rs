@@ -1,11 +1,10 @@
-//! Record of the device's contents: mappings of extents, the slots and contents that they lead to, and the log of
-//! changes.
+//! Catalog of the device's contents: mappings of extents, their slots and contents, and the log of changes.
 //!
-//! Job: add and remove mappings, with the records that have to survive a restart; evict units (see `evict`).
+//! Adds and removes mappings, with the records that must survive a restart; evicts units (see `evict`).
 //!
-//! Invariant: a mapping that could be served is recorded as invalid before the index forgets it.
+//! Invariant: the invalidation of a servable mapping is recorded before the index drops the mapping.
 //!
-//! Out of scope: filling or writing units, origins and requests.
+//! Out of scope: filling and writing units, origins and requests.
 
 pub(crate) mod evict;
 pub(crate) mod pinned;
@@ -30,26 +29,24 @@ use crate::residency::Residency;
 use crate::seam::{Action, Note};
 use crate::startup::StartState;
 
-/// Index buckets looked through at once, ...
+/// Index buckets per step of an invalidation.
 const BUCKETS: usize = 1024;
-/// ... how often in an event, ...
+/// Maximum steps per event.
 const SWEEPS_MAX: usize = 8;
-/// ... unless this number of mappings was found.
+/// Number of mappings after which an event stops early.
 const VOIDS_ENOUGH: usize = 4096;
 
-/// See the module documentation.
 #[derive(Debug)]
 pub(crate) struct Catalog {
     files: FileIndex,
     contents: Contents,
     slots: Slots,
     meta: MetaLog,
-    /// Position of the sweep of the file index.
     sweep: SweepCursor,
 }
 
 impl Catalog {
-    /// Empty, after a start that found this on the device.
+    /// Creates an empty catalog from the session found on the device.
     ///
     /// # Panics
     /// When the geometry names more slots than an index location can.
@@ -68,19 +65,16 @@ impl Catalog {
         &self.slots
     }
 
-    /// The slots, for changes.
     #[inline]
     pub(crate) const fn slots_mut(&mut self) -> &mut Slots {
         &mut self.slots
     }
 
-    /// States, generations and pins of slots.
     #[inline]
     pub(crate) const fn table(&self) -> &SlotTable {
         self.slots.table()
     }
 
-    /// States, generations and pins of slots, for changes.
     #[inline]
     pub(crate) const fn table_mut(&mut self) -> &mut SlotTable {
         self.slots.table_mut()
@@ -91,31 +85,27 @@ impl Catalog {
         &self.contents
     }
 
-    /// Contents by fingerprint, to be changed.
     #[inline]
     pub(crate) const fn contents_mut(&mut self) -> &mut Contents {
         &mut self.contents
     }
 
-    /// Durable metadata.
     #[inline]
     pub(crate) const fn meta(&self) -> &MetaLog {
         &self.meta
     }
 
-    /// Durable metadata, for changes.
     #[inline]
     pub(crate) const fn meta_mut(&mut self) -> &mut MetaLog {
         &mut self.meta
     }
 
-    /// The file index, mappings that are not live included.
     #[inline]
     pub(crate) const fn files(&self) -> &FileIndex {
         &self.files
     }
 
-    /// Replaces the file index; its sweep starts again.
+    /// Replaces the file index; its sweep restarts.
     pub(crate) fn replace_files(&mut self, files: FileIndex) -> FileIndex {
         self.sweep = SweepCursor::default();
         core::mem::replace(&mut self.files, files)
@@ -134,7 +124,7 @@ impl Catalog {
         self.contents.candidates(print, self.slots.table())
     }
 
-    /// Returns the place of content, as far as cached headers show it and fingerprints are proof.
+    /// Returns the location of a content if a cached header shows it and the fingerprint kind is proof of equality.
     pub(crate) fn find_content(
         &mut self,
         print: &Fingerprint,
@@ -143,8 +133,8 @@ impl Catalog {
         self.contents.find_content(print, self.slots.table(), base)
     }
 
-    /// Looks up a content in the cached headers of acceptable slots. `may_wait`: headers that may name it are read,
-    /// and the waiter is notified.
+    /// Looks up a content in the cached headers of acceptable slots. `may_wait`: reads headers that may list it, and
+    /// notifies the waiter.
     pub(crate) fn look_up(
         &mut self,
         print: &Fingerprint,
@@ -166,13 +156,14 @@ impl Catalog {
         if contents.is_waiting(waiter) { Lookup::Waits } else { Lookup::Absent }
     }
 
-    /// Prefetches the headers that may have a content which will be looked up soon, unless others are needed sooner.
+    /// Prefetches the headers that may list a content of an expected lookup, unless other header reads are more
+    /// urgent.
     pub(crate) fn read_headers_ahead(&mut self, print: &Fingerprint, base: &mut Base) {
         self.contents.read_headers_ahead(print, self.slots.table_mut(), base);
     }
 
-    /// Reads the header of a slot that may hold a content, unless it is cached without the content, or too many are
-    /// read.
+    /// Reads the header of a slot that may hold a content, unless it is cached without the content, or too many reads
+    /// are in flight.
     pub(crate) fn wait_for_header(
         &mut self,
         waiter: HeaderWaiter,
@@ -183,7 +174,7 @@ impl Catalog {
         self.contents.wait_for_header(waiter, slot, print, self.slots.table_mut(), base);
     }
 
-    /// Reads the header of a slot, regardless of its cached state. Returns `false` if too many are being read.
+    /// Reads the header of a slot even if it is cached. Returns `false` if too many reads are in flight.
     pub(crate) fn wait_for_any_header(
         &mut self,
         waiter: HeaderWaiter,
@@ -193,7 +184,7 @@ impl Catalog {
         self.contents.wait_for_any_header(waiter, slot, self.slots.table_mut(), base)
     }
 
-    /// Handles the completion of a header read. Returns the waiters that wait for no other header any more.
+    /// Handles the completion of a header read. Returns the waiters that wait for no other header.
     pub(crate) fn header_read(
         &mut self,
         slot: WeuSlot,
@@ -203,7 +194,7 @@ impl Catalog {
         self.contents.header_read(slot, result, self.slots.table_mut(), base)
     }
 
-    /// The form of a stored extent's place that mappings have.
+    /// Converts the place of a stored extent to the form used in mappings.
     pub(crate) fn place(&self, slot: WeuSlot, generation: Generation, stored: Stored) -> Place {
         contents::place(slot, generation, stored, self.slots.table())
     }
@@ -211,7 +202,6 @@ impl Catalog {
 
 /// Mappings of extents.
 impl Catalog {
-    /// The mapping of an extent, live or not.
     #[inline]
     pub(crate) fn mapping(&self, key: ExtentKey) -> Option<Mapping> {
         self.files.get(key)
@@ -222,17 +212,17 @@ impl Catalog {
         self.files.touch(key);
     }
 
-    /// Removes a mapping whose place is not live any more, which needs no record.
+    /// Removes a mapping whose unit was evicted, which needs no record.
     pub(crate) fn drop_dead(&mut self, key: ExtentKey) {
         self.files.remove(key);
     }
 
-    /// Takes a mapping away that is to be counted and recorded by the caller.
+    /// Removes a mapping; the caller updates counts and records.
     pub(crate) fn take_mapping(&mut self, key: ExtentKey) -> Option<Mapping> {
         self.files.remove(key)
     }
 
-    /// The mapped extents that `which` chooses by their key and by the marks of regions.
+    /// Returns the mapped extents that `which` selects by key and region marks.
     pub(crate) fn find_mappings(&mut self, which: impl Fn(&ExtentKey, &Regions) -> bool) -> Vec<ExtentKey> {
         let Self { files, meta, .. } = self;
         let mut found = Vec::new();
@@ -245,8 +235,8 @@ impl Catalog {
         found
     }
 
-    /// Passes the mappings of `buckets` buckets from the cursor on to `visit`, which decides if they stay. Returns
-    /// `true` if these were the last.
+    /// Visits the mappings of `buckets` buckets from the cursor on; `visit` returns `false` to remove one. Returns
+    /// `true` at the end of the index.
     pub(crate) fn visit_mappings(
         &mut self,
         cursor: &mut SweepCursor,
@@ -257,7 +247,7 @@ impl Catalog {
         files.sweep(cursor, buckets, |key, mapping| visit(slots.table(), key, mapping))
     }
 
-    /// Gives an extent a mapping and records it as far as it has to survive; the extent has none that can be served.
+    /// Maps an extent without a servable mapping, and records it as needed after a restart.
     pub(crate) fn map_extent(&mut self, key: ExtentKey, mapping: Mapping, base: &mut Base) {
         debug_assert!(!self.is_mapped(key), "{key:?} has a mapping that was not made void");
         match mapping {
@@ -280,7 +270,7 @@ impl Catalog {
         self.put(key, mapping, base);
     }
 
-    /// Puts a mapping into the index. Mappings displaced for lack of space are invalidated.
+    /// Inserts a mapping into the index. Mappings displaced for lack of space are invalidated.
     pub(crate) fn put(&mut self, key: ExtentKey, mapping: Mapping, base: &mut Base) {
         self.count_mapped(key, mapping);
         self.put_counted(key, mapping, base);
@@ -295,8 +285,8 @@ impl Catalog {
             && self.slots.kept().has(other)
             && !self.slots.kept().has(key)
         {
-            // All candidates for eviction are kept. The displaced mapping has its place back, which this one has for
-            // now.
+            // All candidates for eviction are kept extents, so the displaced mapping is restored and the new one
+            // dropped.
             self.files.remove(key);
             evicted = self.files.insert(other, theirs).or(Some((key, mapping)));
         }
@@ -307,7 +297,6 @@ impl Catalog {
         }
     }
 
-    /// Counts a mapping that entered the index.
     fn count_mapped(&mut self, key: ExtentKey, mapping: Mapping) {
         if let Mapping::Base(place) | Mapping::Duplicate(place) = mapping {
             self.slots.table_mut().mapped(&place);
@@ -317,7 +306,6 @@ impl Catalog {
         }
     }
 
-    /// Counts a mapping that left the index.
     pub(crate) fn count_unmapped(&mut self, key: ExtentKey, mapping: Mapping, base: &mut Base) {
         if let Mapping::Base(place) | Mapping::Duplicate(place) = mapping {
             self.slots.table_mut().unmapped(&place);
@@ -327,7 +315,7 @@ impl Catalog {
         }
     }
 
-    /// As [`Self::map_extent`], for an extent that may still have a mapping, since it is relocated.
+    /// As [`Self::map_extent`], for a relocated extent, which may have a mapping.
     pub(crate) fn remap_extent(&mut self, key: ExtentKey, mapping: Mapping, base: &mut Base) {
         if self.is_astray(key) {
             self.forget(key, base);
@@ -335,7 +323,7 @@ impl Catalog {
         self.map_extent(key, mapping, base);
     }
 
-    /// Removes an extent's mapping for good: a restart must not find it either. Returns it if it could be served.
+    /// Removes an extent's mapping durably, so that a restart does not restore it. Returns it if it could be served.
     pub(crate) fn forget(&mut self, key: ExtentKey, base: &mut Base) -> Option<Mapping> {
         let mapping = self.files.remove(key)?;
         self.count_unmapped(key, mapping, base);
@@ -355,7 +343,7 @@ impl Catalog {
         self.files.reach(volume, extents, lookups_max)
     }
 
-    /// Records that a mapping taken out of the index is invalid. Returns `true` if it was live.
+    /// Records the invalidation of a mapping that was removed from the index. Returns `true` if it was live.
     pub(crate) fn void(&mut self, key: ExtentKey, mapping: Mapping, base: &mut Base) -> bool {
         match mapping {
             Mapping::Zero => self.record(Record::Unmap { key }, base),
@@ -380,7 +368,7 @@ impl Catalog {
         true
     }
 
-    /// Invalidates the next mappings of the volume. Returns `true` if these were the last.
+    /// Invalidates the next mappings of the volume. Returns `true` at the end of the index.
     pub(crate) fn void_some(&mut self, volume: VolumeId, cursor: &mut SweepCursor, base: &mut Base) -> bool {
         let mut voided = 0;
         for _ in 0..SWEEPS_MAX {
@@ -405,7 +393,7 @@ impl Catalog {
         false
     }
 
-    /// Returns `true` if a key has a mapping that can be served.
+    /// Returns `true` if the extent has a mapping that can be served.
     pub(crate) fn is_mapped(&self, key: ExtentKey) -> bool {
         match self.files.get(key) {
             Some(Mapping::Zero) => true,
@@ -430,9 +418,9 @@ impl Catalog {
     }
 }
 
-/// Units that are written to the device.
+/// Units written to the device.
 impl Catalog {
-    /// Records that a unit is on the device, with its header.
+    /// Records that a unit and its header are on the device.
     pub(crate) fn unit_written(&mut self, slot: WeuSlot, base: &mut Base) {
         self.slots.table_mut().written(slot);
         self.slots.nothing_kept_in(slot, base);
@@ -443,7 +431,7 @@ impl Catalog {
         self.record(Record::SlotSealed { slot, generation, weu_seq, header_bytes }, base);
     }
 
-    /// Frees the slot of a unit with these extents at these offsets whose write failed.
+    /// Frees the slot of a unit whose write failed; `keys`: its extents with their offsets.
     pub(crate) fn unit_not_written(&mut self, slot: WeuSlot, keys: &[(ExtentKey, u32)], base: &mut Base) {
         let place = |offset: u32| u16::try_from(offset / zc_core::limits::PLACE_ALIGN_BYTES).unwrap_or(0);
         for (key, offset) in keys {

@@ -1,4 +1,4 @@
-//! Pinned extents and their mappings: location of each, and the counts that change with pins (see `kept`).
+//! Mappings of pinned extents: their location, and counts that change with pins (see `kept`).
 
 use core::ops::Range;
 
@@ -17,7 +17,7 @@ pub(crate) enum Keeping {
 }
 
 impl Catalog {
-    /// Sets the pinned ranges of a volume of `extents` extents. Where nothing is mapped yet, all of it at once.
+    /// Sets the pinned ranges of a volume of `extents` extents, completely if nothing is mapped yet.
     pub(crate) fn configure_pins(
         &mut self,
         volume: VolumeId,
@@ -34,8 +34,8 @@ impl Catalog {
         }
     }
 
-    /// Applies changes of pins to the next `most` extents, unless an index image is being read. Returns `true` if
-    /// there are more.
+    /// Applies changes of pins to the next `most` extents, unless an index image is being read. Returns `true` if more
+    /// remain.
     pub(crate) fn change_kept(&mut self, most: u64, base: &mut Base) -> bool {
         if base.is_reading_image() {
             // The image is counted by the pins in force when its reading began.
@@ -54,7 +54,6 @@ impl Catalog {
         true
     }
 
-    /// Location of a kept extent.
     pub(crate) fn keeping(&self, key: ExtentKey) -> Keeping {
         match self.files.get(key) {
             Some(Mapping::Zero) => Keeping::Safe,
@@ -71,12 +70,12 @@ impl Catalog {
         }
     }
 
-    /// Returns `true` if the extent is kept and is to be relocated.
+    /// Returns `true` if the extent is kept and must be relocated.
     pub(crate) fn is_astray(&self, key: ExtentKey) -> bool {
         self.slots.kept().has(key) && matches!(self.keeping(key), Keeping::Astray(..))
     }
 
-    /// Returns `true` if the extent is kept, and will stay.
+    /// Returns `true` if the extent is kept in a place that is not evicted.
     pub(crate) fn is_safe(&self, key: ExtentKey) -> bool {
         self.slots.kept().stays(key)
             && match self.files.get(key) {

@@ -1,11 +1,11 @@
-//! Reads of WEU headers, which prove hints of the fingerprint index, and their waiters.
+//! Reads of WEU headers, which verify hints of the fingerprint index, and their waiters.
 //!
-//! A hint names a slot that may hold a content; the full fingerprint in that slot's header is the proof (G7).
-//! Insertions, clean and dirty ones, wait for the headers that they need, and so do misses whose fingerprint is
-//! recorded. Headers of expected lookups are prefetched, within half of the limit at most.
+//! A hint names a slot that may hold a content; the full fingerprint in that slot's header is the proof (G7). Clean
+//! and dirty insertions wait for the headers that they need, and so do misses with a recorded fingerprint. Headers of
+//! expected lookups are prefetched, within at most half of the limit.
 //!
-//! Invariant: a waiter resumes when all headers requested for it have arrived or have failed; a header is read once
-//! at a time, however many wait.
+//! Invariant: a waiter resumes when all headers requested for it have arrived or failed; at most one read of a header
+//! is in flight.
 
 use zc_core::{Map, WeuSlot};
 
@@ -15,23 +15,22 @@ use crate::ops::reduce::Owner;
 use crate::ops::unit::Op;
 use crate::seam::Action;
 
-/// Headers being read.
+/// Maximum header reads in flight.
 const HEADER_READS_MAX: usize = 16;
-/// Headers being read that no insertion or dirty extent waits for yet.
+/// Maximum prefetches of headers in flight.
 const HEADER_READS_AHEAD_MAX: usize = HEADER_READS_MAX / 2;
 
-/// A waiter for headers, by number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum HeaderWaiter {
     /// An extent that is being reduced.
     Reduction(Owner, u64),
     /// A portion of a client's read.
     Miss(u64),
-    /// Erasure of the data of removed volumes.
+    /// The erasure of removed volumes' data.
     Erasure(WeuSlot),
 }
 
-/// Headers being read.
+/// Header reads in flight.
 #[derive(Debug, Default)]
 pub(crate) struct HeaderReads {
     waiters: Map<WeuSlot, Vec<HeaderWaiter>>,
@@ -56,7 +55,7 @@ impl HeaderReads {
         true
     }
 
-    /// As [`Self::read`]; the waiter is notified.
+    /// As [`Self::read`], with a waiter to notify.
     pub(super) fn wait_for(
         &mut self,
         waiter: HeaderWaiter,
@@ -71,12 +70,12 @@ impl HeaderReads {
         is_read
     }
 
-    /// Returns `true` if headers may be read ahead: others are not needed sooner.
+    /// Returns `true` if headers may be prefetched: no other header reads are more urgent.
     pub(super) fn has_room_ahead(&self) -> bool {
         self.waiters.len() < HEADER_READS_AHEAD_MAX
     }
 
-    /// Returns `true` if this waits for a header that is being read.
+    /// Returns `true` if the waiter waits for a header read.
     pub(crate) fn is_waiting(&self, waiter: HeaderWaiter) -> bool {
         self.pending.contains_key(&waiter)
     }
@@ -86,7 +85,7 @@ impl HeaderReads {
         *self.pending.entry(waiter).or_default() += 1;
     }
 
-    /// Handles the arrival or failure of a header; returns the waiters that wait for no other one now.
+    /// Handles the completion of a header read. Returns the waiters that wait for no other header.
     pub(super) fn arrived(&mut self, slot: WeuSlot) -> Vec<HeaderWaiter> {
         let mut waiters = self.waiters.remove(&slot).unwrap_or_default();
         waiters.retain(|waiter| match self.pending.get_mut(waiter) {

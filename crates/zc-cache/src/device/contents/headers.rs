@@ -1,8 +1,8 @@
-//! Recently used WEU headers: full fingerprints, so that a hint of the fingerprint index can be proved (G7).
+//! Cache of WEU headers: full fingerprints that verify hints of the fingerprint index (G7).
 //!
-//! The headers of the open WEU and of WEUs being written are always here. Of the others a bounded number of
-//! fingerprints is kept, least recently used headers first to go; a header without any counts as one. Streams of
-//! duplicates find their originals in few WEUs, so one header read of some 30 KiB serves hundreds of them.
+//! Headers of the open WEU and of WEUs being written are always cached. For other WEUs the number of fingerprints is
+//! bounded, with LRU eviction; a header without fingerprints counts as one. Streams of duplicates find their originals
+//! in few WEUs, so one header read of about 30 KiB serves hundreds of them.
 
 use smallvec::SmallVec;
 use zc_core::{Fingerprint, Generation, HashKey, KeyedMap, Map, WeuSlot};
@@ -13,13 +13,13 @@ use crate::device::stored::Stored;
 struct Header {
     generation: Generation,
     prints: KeyedMap<Fingerprint, Stored>,
-    /// Stays while its WEU does.
+    /// The WEU is in memory, so its header is not evicted.
     unit_in_memory: bool,
     used: u64,
 }
 
 impl Header {
-    /// Its share of the bound.
+    /// Weight in the bound.
     fn weight(&self) -> usize {
         self.prints.len().max(1)
     }
@@ -28,21 +28,21 @@ impl Header {
 #[derive(Debug)]
 pub(crate) struct HeaderCache {
     headers: Map<WeuSlot, Header>,
-    /// Units of which no byte may be on the device yet.
+    /// Units that may not be on the device at all yet.
     in_memory: SmallVec<[WeuSlot; 8]>,
     written_units: u64,
-    /// Fingerprints of the unit that went to the device last: the next ones will have about as many.
+    /// Fingerprints of the last written unit, an estimate for the next ones.
     usual_prints: usize,
-    /// Weight of the headers of WEUs that are on the device alone.
+    /// Weight of the headers of WEUs that are not in memory.
     written_prints: usize,
     written_prints_max: usize,
     clock: u64,
-    /// Clients choose contents, and so fingerprints.
+    /// Hash key: clients choose contents, and so fingerprints.
     key: HashKey,
 }
 
 impl HeaderCache {
-    /// Keeps at most this number of fingerprints of WEUs that are on the device alone.
+    /// Creates a cache of at most this number of fingerprints of WEUs that are not in memory.
     pub(crate) fn new(written_prints_max: usize, key: &HashKey) -> Self {
         Self {
             headers: Map::default(),
@@ -63,14 +63,13 @@ impl HeaderCache {
         self.in_memory.push(slot);
     }
 
-    /// Adds an extent to a WEU's header.
     pub(crate) fn add(&mut self, slot: WeuSlot, print: Fingerprint, stored: Stored) {
         if let Some(header) = self.headers.get_mut(&slot) {
             header.prints.entry(print).or_insert(stored);
         }
     }
 
-    /// Records that the WEU is on the device: its header may be dropped when it is not used.
+    /// Records that the WEU is on the device, so that its header may be evicted.
     pub(crate) fn unit_written(&mut self, slot: WeuSlot) {
         let Some(header) = self.headers.get_mut(&slot).filter(|header| header.unit_in_memory) else { return };
         self.in_memory.retain(|held| *held != slot);
@@ -85,7 +84,7 @@ impl HeaderCache {
         self.shrink();
     }
 
-    /// Puts in a header that was read.
+    /// Inserts a header that was read.
     pub(crate) fn load(
         &mut self,
         slot: WeuSlot,
@@ -113,19 +112,19 @@ impl HeaderCache {
         Some(header.prints.get(print).map(|stored| (header.generation, *stored)))
     }
 
-    /// The content that a unit stores at a place, if its header is here. Inspects each of the header's fingerprints.
+    /// Returns the content at a place of a unit if its header is cached. Scans the header.
     pub(crate) fn content_at(&self, slot: WeuSlot, stored: Stored) -> Option<Fingerprint> {
         let prints = &self.headers.get(&slot)?.prints;
         prints.iter().find(|(_, place)| **place == stored).map(|(print, _)| *print)
     }
 
-    /// Number of units written to the device: while it does not change, stored content is found by
-    /// [`HeaderCache::find_in_memory`].
+    /// Number of units written to the device; while it is unchanged, [`HeaderCache::find_in_memory`] finds the same
+    /// contents.
     pub(crate) fn written_units(&self) -> u64 {
         self.written_units
     }
 
-    /// Returns the place of that content in a unit that is not on the device yet.
+    /// Returns the place of the content in a unit that is not on the device yet.
     pub(crate) fn find_in_memory(&self, print: &Fingerprint) -> Option<(WeuSlot, Generation, Stored)> {
         self.in_memory.iter().find_map(|slot| {
             let header = self.headers.get(slot)?;
@@ -150,7 +149,7 @@ impl HeaderCache {
         self.headers.insert(slot, header);
     }
 
-    /// A header that was just put in stays however many fingerprints it has: a lookup waits for it.
+    /// Evicts headers, except the one just inserted, which a lookup waits for.
     fn shrink(&mut self) {
         while self.written_prints > self.written_prints_max {
             let old = self.headers.iter().filter(|(_, h)| !h.unit_in_memory && h.used < self.clock);
@@ -159,7 +158,7 @@ impl HeaderCache {
         }
     }
 
-    /// Bytes of RAM held, about.
+    /// Approximate RAM in bytes.
     pub(crate) fn ram_bytes(&self) -> u64 {
         let per_entry = size_of::<(Fingerprint, Stored)>() + 1;
         let entries: usize =
@@ -188,17 +187,17 @@ mod tests {
             headers.load(WeuSlot(slot), generation, prints(0..2));
         }
         assert!(headers.find(WeuSlot(0), &print(0)).is_some(), "eight have room, and this is used");
-        // Two are dropped for one of three.
+        // Two headers of one print each are evicted for one of three.
         headers.load(WeuSlot(4), generation, prints(0..3));
         let here = |headers: &mut HeaderCache| {
             (0..6).filter(|slot| headers.find(WeuSlot(*slot), &print(9)).is_some()).collect::<Vec<u32>>()
         };
         assert_eq!(here(&mut headers), [0, 3, 4]);
-        // A header that is read again or leaves is not counted twice.
+        // A header that is read again or removed is not counted twice.
         headers.load(WeuSlot(4), generation, prints(0..3));
         headers.remove(WeuSlot(3));
         assert_eq!(headers.written_prints, 5);
-        // An open unit counts when it is on the device.
+        // An open unit counts once it is on the device.
         headers.open(WeuSlot(5), generation);
         (0..4)
             .for_each(|number| headers.add(WeuSlot(5), print(number), Stored { offset_units: 0, pages: 1 }));

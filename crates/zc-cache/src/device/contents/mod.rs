@@ -1,6 +1,6 @@
-//! Location of contents: candidates from the fingerprint index, proved by the headers of their units.
+//! Location of contents: candidates from the fingerprint index, verified by the headers of their units.
 //!
-//! Job: own the fingerprint index, the cached headers, and the reads of headers.
+//! Owns the fingerprint index, the header cache, and header reads.
 //!
 //! Out of scope: the extents that are mapped to a content (see `catalog`).
 
@@ -21,27 +21,24 @@ use crate::index::file_index::{IndexShape, Keep, Place, SweepCursor};
 use crate::index::fingerprint_index::FingerprintIndex;
 use crate::seam::Purpose;
 
-/// Candidate slots inspected per fingerprint.
+/// Maximum candidate slots checked per fingerprint.
 const CANDIDATES_MAX: usize = 4;
 
-/// Result of the lookup of a content.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Lookup {
-    /// A header names the content here.
+    /// A header lists the content here.
     Found { slot: WeuSlot, generation: Generation, stored: Stored },
-    /// Headers are read that may name it.
+    /// Headers that may list it are being read.
     Waits,
-    /// No header that can be had names it.
+    /// No available header lists it.
     Absent,
 }
 
-/// See the module documentation.
 #[derive(Debug)]
 pub(crate) struct Contents {
     prints: FingerprintIndex,
     headers: HeaderCache,
     reads: HeaderReads,
-    /// Position of the sweep of the index.
     sweep: SweepCursor,
 }
 
@@ -61,7 +58,6 @@ impl Contents {
         &self.prints
     }
 
-    /// The fingerprint index, for changes.
     #[inline]
     pub(crate) const fn prints_mut(&mut self) -> &mut FingerprintIndex {
         &mut self.prints
@@ -72,13 +68,12 @@ impl Contents {
         &self.headers
     }
 
-    /// Cached headers, for changes.
     #[inline]
     pub(crate) const fn headers_mut(&mut self) -> &mut HeaderCache {
         &mut self.headers
     }
 
-    /// Returns `true` if this waits for a header that is being read.
+    /// Returns `true` if the waiter waits for a header read.
     pub(crate) fn is_waiting(&self, waiter: HeaderWaiter) -> bool {
         self.reads.is_waiting(waiter)
     }
@@ -88,13 +83,13 @@ impl Contents {
         self.prints = FingerprintIndex::new(IndexShape::of(config), config.fingerprint_index_entries);
     }
 
-    /// Adds a content that is found in the slot from now on.
+    /// Adds a content that is now stored in the slot.
     pub(crate) fn add(&mut self, print: Fingerprint, slot: WeuSlot, stored: Stored) {
         self.headers.add(slot, print, stored);
         self.prints.insert(&print, slot);
     }
 
-    /// Drops an entry of an evicted slot's header.
+    /// Drops the entry of an evicted slot's header.
     pub(crate) fn drop_entry(&mut self, entry: &WeuEntry, slot: WeuSlot) {
         self.prints.remove(&entry.fingerprint, slot);
     }
@@ -131,7 +126,7 @@ impl Contents {
         table.may_share(&place(slot, generation, stored, table)).then_some((generation, stored))
     }
 
-    /// Returns the place of content, as far as cached headers show it and fingerprints are proof.
+    /// Returns the location of a content if a cached header shows it and the fingerprint kind is proof of equality.
     pub(crate) fn find_content(
         &mut self,
         print: &Fingerprint,
@@ -148,10 +143,10 @@ impl Contents {
         })
     }
 
-    /// Returns the place of content in an acceptable slot, as far as cached headers show it.
+    /// Returns the location of a content in an acceptable slot if a cached header shows it.
     ///
     /// # Errors
-    /// If no cached header shows it: the slots that may hold it.
+    /// Otherwise returns the slots that may hold it.
     pub(crate) fn find_wanted(
         &mut self,
         print: &Fingerprint,
@@ -169,7 +164,8 @@ impl Contents {
         Err(candidates)
     }
 
-    /// Prefetches the headers that may have a content which will be looked up soon, unless others are needed sooner.
+    /// Prefetches the headers that may list a content of an expected lookup, unless other header reads are more
+    /// urgent.
     pub(crate) fn read_headers_ahead(&mut self, print: &Fingerprint, table: &mut SlotTable, base: &mut Base) {
         for slot in self.candidates(print, table) {
             if self.reads.has_room_ahead()
@@ -181,8 +177,8 @@ impl Contents {
         }
     }
 
-    /// Reads the header of a slot that may hold a content, unless it is cached without the content, or too many are
-    /// read.
+    /// Reads the header of a slot that may hold a content, unless it is cached without the content, or too many reads
+    /// are in flight.
     pub(crate) fn wait_for_header(
         &mut self,
         waiter: HeaderWaiter,
@@ -198,7 +194,7 @@ impl Contents {
         }
     }
 
-    /// Reads the header of a slot, regardless of its cached state. Returns `false` if too many are being read.
+    /// Reads the header of a slot even if it is cached. Returns `false` if too many reads are in flight.
     pub(crate) fn wait_for_any_header(
         &mut self,
         waiter: HeaderWaiter,
@@ -209,7 +205,7 @@ impl Contents {
         self.reads.wait_for(waiter, slot, table, base)
     }
 
-    /// Handles the completion of a header read. Returns the waiters that wait for no other header any more.
+    /// Handles the completion of a header read. Returns the waiters that wait for no other header.
     pub(crate) fn header_read(
         &mut self,
         slot: WeuSlot,
@@ -224,7 +220,7 @@ impl Contents {
             Ok(Some(header)) if (header.generation, header.weu_seq) == (generation, weu_seq) => {
                 self.load_prints(header);
             }
-            // Its contents cannot be proved; the empty entry avoids another read with each miss.
+            // Its contents cannot be verified; the empty entry avoids another read on each miss.
             _ => self.headers.load(slot, generation, []),
         }
         match *result {
@@ -234,7 +230,7 @@ impl Contents {
         self.reads.arrived(slot)
     }
 
-    /// Puts a header's fingerprints into the header cache.
+    /// Inserts a header's fingerprints into the header cache.
     fn load_prints(&mut self, header: &WeuHeader) {
         let prints = header
             .entries
@@ -244,7 +240,7 @@ impl Contents {
     }
 }
 
-/// The form of a stored extent's place that mappings have.
+/// Converts the place of a stored extent to the form used in mappings.
 pub(crate) fn place(slot: WeuSlot, generation: Generation, stored: Stored, table: &SlotTable) -> Place {
     Place {
         slot,
@@ -254,8 +250,8 @@ pub(crate) fn place(slot: WeuSlot, generation: Generation, stored: Stored, table
     }
 }
 
-/// Returns `true` if a fingerprint belongs to the share of its volume that is indexed: chosen by content, so that all
-/// volumes with one share agree.
+/// Returns `true` if a fingerprint is in the indexed share of its volume: chosen by content, so that volumes with
+/// equal shares agree.
 pub(crate) fn in_share(print: &Fingerprint, percent: u8) -> bool {
     (print.prefix() >> 40) % 100 < u64::from(percent)
 }

@@ -1,9 +1,9 @@
-//! Journal state of the manager: waiting, written and durable records, and the need for a checkpoint.
+//! Journal state of the manager: pending, written and durable records, and the need for a checkpoint.
 //!
-//! Positions count records since the start. Invariants: `durable <= written <= appended`; one block write is in
-//! flight at most, so what is written is always a prefix. A block that a commit or a retirement waits for is written
-//! durably by itself (FUA) and counts once all before it are durable, by a flush or in the same way. Out of scope:
-//! I/O, and deciding which facts to record.
+//! Positions count records since the start. Invariants: `durable <= written <= appended`; at most one block write is
+//! in flight, so the written records are always a prefix. A block that a commit or retirement waits for is written
+//! with FUA, and counts as durable once all blocks before it are durable, by a flush or also by FUA. Out of scope:
+//! I/O, and the choice of facts to record.
 
 use std::collections::VecDeque;
 
@@ -13,41 +13,40 @@ use zc_format::Record;
 #[derive(Debug)]
 pub(crate) struct Journal {
     pending: VecDeque<Record>,
-    /// Time at which the oldest pending record was appended.
+    /// Append time of the oldest pending record.
     pending_since_ms: u64,
     appended: u64,
     written: u64,
     durable: u64,
-    /// Records of the block in flight, and `true` if it is written durably.
+    /// Last record of the block in flight, and `true` if the block is written with FUA.
     in_flight: Option<(u64, bool)>,
-    /// The newest blocks that were written durably without a gap.
+    /// Newest consecutive blocks that were written with FUA.
     sealed: Option<Sealed>,
-    /// Written position that a flush in flight will make durable, with the next block's number then.
+    /// Position that the flush in flight will make durable, and the number of the next block at that time.
     flushing: Option<(u64, JournalSeq)>,
-    /// A component waits for this position to be durable.
+    /// Position for whose durability a component waits.
     wanted: u64,
-    /// A component waits for this position to be written.
+    /// Position for whose write a component waits.
     hurried: u64,
-    /// Up to here blocks are written durably.
+    /// Position up to which blocks are written with FUA.
     sealing: u64,
-    /// Records put into blocks so far.
     taken: u64,
     next: JournalSeq,
     durable_next: JournalSeq,
-    /// First block that a restart has to read.
+    /// First block that a restart must read.
     start: JournalSeq,
     ring_blocks: u64,
     block_records: usize,
 }
 
-/// Records that are durable in themselves, independently of those before them.
+/// Records that are durable by FUA, independently of those before them.
 #[derive(Debug, Clone, Copy)]
 struct Sealed {
-    /// Position before the first.
+    /// Position before the first record.
     from: u64,
-    /// Position of the last.
+    /// Position of the last record.
     to: u64,
-    /// The block after them.
+    /// Number of the following block.
     next: JournalSeq,
 }
 
@@ -102,7 +101,7 @@ impl Journal {
         self.sealing = self.sealing.max(position);
     }
 
-    /// Requests that everything appended so far is written, `durably` or without a flush; returns its position.
+    /// Requests the write of everything appended so far, with FUA if `durably`; returns its position.
     pub(crate) fn hurry_all(&mut self, durably: bool) -> u64 {
         self.hurried = self.appended;
         if durably {
@@ -111,12 +110,11 @@ impl Journal {
         self.appended
     }
 
-    /// Position of the last record that was appended.
     pub(crate) fn appended(&self) -> u64 {
         self.appended
     }
 
-    /// Position of the last record that was put into a block.
+    /// Position of the last record that is part of a block.
     pub(crate) fn taken(&self) -> u64 {
         self.taken
     }
@@ -125,12 +123,12 @@ impl Journal {
         self.durable_next
     }
 
-    /// Returns `true` if all blocks that were taken are durable.
+    /// Returns `true` if all blocks handed out are durable.
     pub(crate) fn is_all_durable(&self) -> bool {
         self.in_flight.is_none() && self.durable >= self.taken && self.durable_next == self.next
     }
 
-    /// Queued records for the next blocks, without the first ones.
+    /// Pending records after the first `skip` ones.
     pub(crate) fn pending_from(&self, skip: usize) -> Vec<Record> {
         self.pending.iter().skip(skip).copied().collect()
     }
@@ -143,7 +141,7 @@ impl Journal {
         self.pending.len()
     }
 
-    /// Blocks a restart would have to read now.
+    /// Number of blocks that a restart would have to read now.
     pub(crate) fn used_blocks(&self) -> u64 {
         self.next.0 - self.start.0
     }
@@ -156,13 +154,13 @@ impl Journal {
         self.next
     }
 
-    /// Block that the region map names as required: replay must reach it.
+    /// Last durable block; the region map names it, and replay must reach it.
     pub(crate) fn durable_last(&self) -> JournalSeq {
         JournalSeq(self.durable_next.0.saturating_sub(1))
     }
 
-    /// Returns the next block to write, and its durability, if it is due: full, old, or waited for. `durably`: in any
-    /// case.
+    /// Returns the next block and its durability if a write is due because the block is full, old, or requested.
+    /// `durably`: in any case.
     pub(crate) fn take_block(
         &mut self,
         now_ms: u64,
@@ -201,7 +199,7 @@ impl Journal {
         self.join_sealed();
     }
 
-    /// Data that is durable in itself counts as durable once all before it is.
+    /// Counts FUA blocks as durable once all blocks before them are.
     fn join_sealed(&mut self) {
         if let Some(sealed) = self.sealed.filter(|sealed| sealed.from <= self.durable) {
             self.durable = self.durable.max(sealed.to);
@@ -229,7 +227,7 @@ impl Journal {
         }
     }
 
-    /// Frees the blocks before `start`, which a durable checkpoint makes unnecessary.
+    /// Frees the blocks before `start`, which a durable checkpoint has made obsolete.
     pub(crate) fn truncate(&mut self, start: JournalSeq) {
         assert!(start >= self.start && start <= self.next, "journal truncated outside its range");
         self.start = start;
@@ -274,7 +272,7 @@ mod tests {
         assert_eq!(journal.durable_last(), JournalSeq(3));
     }
 
-    /// Appends a record and has its block written, `durably` or not.
+    /// Appends a record and writes its block, with FUA if `durably`.
     fn write_one(journal: &mut Journal, durably: bool) -> u64 {
         journal.append(record(), 0);
         let position = journal.hurry_all(durably);

@@ -1,7 +1,7 @@
-//! Durable state of the cache beside its units: journal, region marks and their map, retirements.
+//! Durable metadata besides the units: journal, region marks and their map, retirements.
 //!
-//! Job: own these parts, and determine if all of them together are at rest. Journal and regions are components of
-//! their own; the others change in this folder alone.
+//! Owns these parts, and determines if all of them are idle. Journal and regions are components of their own; the
+//! others are modified in this folder only.
 //!
 //! Out of scope: deciding when a part is due (its neighbours do), and the effects of a failed device (`failure`).
 
@@ -19,7 +19,7 @@ use crate::ops::meta::Op;
 use crate::seam::Action;
 use crate::startup::StartState;
 
-/// Journal records waiting at which insertion pauses: 64 blocks.
+/// Pending journal records at which insertion pauses: 64 blocks.
 const PENDING_RECORDS_PRESSED: usize = 64 * RECORDS_PER_BLOCK;
 
 pub(crate) fn flush_cache(kind: Op, base: &mut Base) {
@@ -28,7 +28,6 @@ pub(crate) fn flush_cache(kind: Op, base: &mut Base) {
     base.port.emit(Action::FlushCache { op });
 }
 
-/// See the module documentation.
 #[derive(Debug)]
 pub(crate) struct MetaLog {
     journal: Journal,
@@ -36,12 +35,12 @@ pub(crate) struct MetaLog {
     maps: RegionMaps,
     retirements: Retirements,
     is_checkpointing: bool,
-    /// Journal records trimmed from the intent log.
+    /// Journal records already trimmed from the intent log.
     intent_trimmed: u64,
 }
 
 impl MetaLog {
-    /// After a start that found this on the device.
+    /// Creates the metadata from the session found on the device.
     pub(crate) fn new(config: &ManagerConfig, start: &StartState) -> Self {
         let ring_blocks = config.geometry.journal_blocks;
         let (first, next) = (start.journal_start, start.journal_next);
@@ -61,7 +60,6 @@ impl MetaLog {
         &self.journal
     }
 
-    /// The journal, for requests of blocks and durability.
     #[inline]
     pub(crate) const fn journal_mut(&mut self) -> &mut Journal {
         &mut self.journal
@@ -72,13 +70,12 @@ impl MetaLog {
         &self.regions
     }
 
-    /// The marks of regions, for updates by writes.
     #[inline]
     pub(crate) const fn regions_mut(&mut self) -> &mut Regions {
         &mut self.regions
     }
 
-    /// Returns `true` if the journal is so far behind that cache work must wait.
+    /// Returns `true` if the journal backlog is so long that insertions must wait.
     pub(crate) fn is_pressed(&self) -> bool {
         let nearly_full = self.journal.used_blocks() + 2 >= self.journal.ring_blocks();
         self.journal.pending_len() > PENDING_RECORDS_PRESSED || (nearly_full && self.is_checkpointing)
@@ -88,38 +85,37 @@ impl MetaLog {
     pub(crate) fn record(&mut self, record: Record, base: &mut Base) {
         match base.health() {
             Health::Good => self.journal.append(record, base.now_ms()),
-            // The journal is gone; a restart after a kill still trusts the intent log.
+            // The journal cannot be written; a restart after a kill still uses the intent log.
             Health::Failing => {}
             Health::Failed => return,
         }
         base.port.emit(Action::Intent { record });
     }
 
-    /// Records the begin or the end of a checkpoint.
+    /// Records the beginning or end of a checkpoint.
     pub(crate) const fn set_checkpointing(&mut self, is_under_way: bool) {
         self.is_checkpointing = is_under_way;
     }
 
-    /// Writes the next map, if the one on the device lacks a mark, or has one too many and there is time.
+    /// Writes the next region map if the one on the device lacks a mark, or contains a removed one and there is time.
     pub(crate) fn pump_map(&mut self, base: &mut Base) {
         self.maps.pump(&mut self.regions, &self.journal, base);
     }
 
-    /// Completes the map in flight.
     pub(crate) fn map_durable(&mut self) {
         if let Some(written) = self.maps.end() {
             self.regions.map_is_durable(&written);
         }
     }
 
-    /// Begins a retirement when one is due, and ends the one in progress when possible. `is_room_wanted`: writes wait
-    /// for capacity for their marks.
+    /// Begins a due retirement, or completes the one in progress if possible. `is_room_wanted`: writes wait for
+    /// capacity for their marks.
     pub(crate) fn pump_retiring(&mut self, is_room_wanted: bool, base: &mut Base) -> Retired {
         let Self { regions, maps, journal, retirements, .. } = self;
         retirements.pump(&mut Marks { regions, maps, journal }, is_room_wanted, base)
     }
 
-    /// Handles the completion of an origin flush for the retirement in progress.
+    /// Handles an origin flush of the retirement in progress.
     pub(crate) fn retire_flush_done(&mut self, volume: VolumeId, result: Result<(), ErrorKind>) {
         self.retirements.flush_done(volume, result);
     }
@@ -129,7 +125,7 @@ impl MetaLog {
         self.retirements.is_unmarked(&self.regions, &self.maps, base)
     }
 
-    /// Handles a failure of the device: no operation in progress will complete.
+    /// Handles a device failure: abandons all operations in progress.
     pub(crate) fn device_failed(&mut self) {
         self.retirements.give_up();
         self.maps.give_up();
@@ -141,22 +137,22 @@ impl MetaLog {
         !self.is_checkpointing && !self.maps.is_writing() && !self.retirements.is_running()
     }
 
-    /// Requests a map, though no mark is new.
+    /// Requests a map write even without a new mark.
     pub(crate) const fn want_map(&mut self) {
         self.maps.mark_stale();
     }
 
-    /// Sequence of the newest map that was written or is on its way.
+    /// Sequence of the newest map, written or in flight.
     pub(crate) const fn newest_map(&self) -> u64 {
         self.maps.newest()
     }
 
-    /// Sequence of the newest durable map, which journal and checkpoint may vouch for.
+    /// Sequence of the newest durable map, which journal and checkpoint may refer to.
     pub(crate) const fn durable_map(&self) -> u64 {
         self.maps.durable()
     }
 
-    /// Trims from the intent log the records that the journal holds durably.
+    /// Trims records from the intent log that are durable in the journal.
     pub(crate) fn trim_intent(&mut self, base: &mut Base) {
         let written = self.journal.written();
         if written > self.intent_trimmed {
@@ -165,22 +161,22 @@ impl MetaLog {
         }
     }
 
-    /// Waits for a region map until one of a higher sequence than this is durable.
+    /// Waits for a durable region map with a higher sequence.
     pub(crate) fn await_map(&mut self, above: u64) {
         self.maps.await_above(above);
     }
 
-    /// Prevents further retirements: the last flush of the device is next.
+    /// Prevents further retirements before the final flush of the device.
     pub(crate) const fn close(&mut self) {
         self.retirements.close();
     }
 
-    /// Returns `true` if marks stay on the device past a stop, because an origin does not flush.
+    /// Returns `true` if marks remain on the device after a stop, because an origin does not flush.
     pub(crate) const fn do_marks_stay(&self) -> bool {
         self.retirements.do_marks_stay()
     }
 
-    /// Records that mappings from media were invalidated: a region map has to name the journal block with these
+    /// Records that mappings loaded from media were invalidated: a region map must name the journal block with these
     /// records.
     pub(crate) const fn want_voids(&mut self) {
         self.retirements.want_voids();

@@ -1,4 +1,4 @@
-//! The region map on its way to the device: two copies in turn, and the writes that wait for their mark.
+//! Writes of the region map: two alternating copies, and the writes that wait for their mark.
 
 use zc_core::RegionKey;
 use zc_format::RegionMap;
@@ -9,62 +9,57 @@ use crate::device::meta::regions::Regions;
 use crate::ops::meta::Op;
 use crate::seam::Action;
 
-/// Without writes for so long, all marks are retired, so that a power cut finds everything warm.
+/// Time without writes after which all marks are retired, so that the cache stays warm over a power failure.
 pub(super) const IDLE_RETIRE_MS: u64 = 2000;
 
-/// The region maps on the device and the one that is in progress.
 #[derive(Debug)]
 pub(super) struct RegionMaps {
-    /// The regions of the map that is on its way.
+    /// Regions of the map in flight.
     writing: Option<Vec<RegionKey>>,
-    /// Sequence of the newest map that was written or is on its way.
+    /// Sequence of the newest map, written or in flight.
     sequence: u64,
-    /// Sequence of the newest durable map, which journal and checkpoint may vouch for.
+    /// Sequence of the newest durable map, which journal and checkpoint may refer to.
     durable: u64,
     copy: usize,
-    /// The map on the device has marks that were removed.
+    /// The map on the device contains removed marks.
     stale: bool,
-    /// A map of a higher sequence than this is waited for.
+    /// A map with a higher sequence than this is awaited.
     awaited_above: Option<u64>,
 }
 
 impl RegionMaps {
-    /// After a start that found the map of this sequence in this copy.
+    /// Creates the state from the map that a start found, with its sequence and copy.
     pub(super) const fn new(sequence: u64, copy: usize) -> Self {
         Self { writing: None, sequence, durable: 0, copy, stale: false, awaited_above: None }
     }
 
-    /// Sequence of the newest map that was written or is on its way.
     pub(super) const fn newest(&self) -> u64 {
         self.sequence
     }
 
-    /// Sequence of the newest map that is durable.
     pub(super) const fn durable(&self) -> u64 {
         self.durable
     }
 
-    /// Returns `true` if a map is in flight.
     pub(super) const fn is_writing(&self) -> bool {
         self.writing.is_some()
     }
 
-    /// Records that the map on the device has removed marks, or lacks a journal block that it has to name.
+    /// Records that the map on the device has removed marks, or lacks a journal block that it must name.
     pub(super) const fn mark_stale(&mut self) {
         self.stale = true;
     }
 
-    /// Waits for a map of a higher sequence than this.
+    /// Waits for a map with a higher sequence.
     pub(super) fn await_above(&mut self, sequence: u64) {
         self.awaited_above = self.awaited_above.max(Some(sequence));
     }
 
-    /// Returns `true` if a map is waited for.
     fn is_awaited(&self) -> bool {
         self.awaited_above.is_some_and(|above| self.durable <= above)
     }
 
-    /// Returns `true` if the map on the device has marks that are removed.
+    /// Returns `true` if the map on the device has removed marks.
     pub(super) const fn is_stale(&self) -> bool {
         self.stale
     }
@@ -74,7 +69,7 @@ impl RegionMaps {
         self.writing = None;
     }
 
-    /// The next map, for the other copy, with these regions.
+    /// Begins a map of these regions in the other copy.
     fn begin(&mut self, regions: &[RegionKey]) -> (u64, usize) {
         self.stale = false;
         self.sequence += 1;
@@ -90,7 +85,7 @@ impl RegionMaps {
         Some(written)
     }
 
-    /// Writes the next map, if the one on the device lacks a mark, or has one too many and there is time.
+    /// Writes the next map if the one on the device lacks a mark, or contains a removed one and there is time.
     pub(super) fn pump(&mut self, regions: &mut Regions, journal: &Journal, base: &mut Base) {
         let idle = base.is_idle_for(IDLE_RETIRE_MS);
         let may_tidy = idle || base.is_stopping() || self.is_awaited();

@@ -1,27 +1,25 @@
-//! Marks of regions of volumes that may differ from the cache device's records (G2).
+//! Region marks: regions of volumes that may differ from the cache device's records (G2).
 //!
-//! Before the first write into a region its mark is made durable; after an unclean stop the mappings of marked
-//! regions are distrusted. A mark goes when, at one moment, no write into the region is in flight, every mapping
-//! change of the region is durable in the journal, and the origin was flushed after the last write. Adding a mark
-//! costs a durable map write shared by all waiting writes; removing one costs nothing by itself: the next map that is
-//! written omits it.
+//! A region's mark becomes durable before its first write; after an unclean stop the mappings of marked regions are
+//! distrusted. A mark is removed when, at one moment, no write to the region is in flight, every mapping change of the
+//! region is durable in the journal, and the origin was flushed after the last write. Adding a mark costs a durable
+//! map write, which all waiting writes share; removing one costs nothing: the next map omits it.
 //!
-//! *Inherited* regions were marked when the last session ended uncleanly. They stay on the map until the index is
-//! loaded and all that had to be dropped is durably dropped.
+//! *Inherited* regions were marked when the last session ended uncleanly. They remain on the map until the index is
+//! loaded and the removal of distrusted mappings is durable.
 
 use zc_core::{HashKey, KeyedMap, KeyedSet, RegionKey, VolumeId};
 
 const MAP_MAX: usize = zc_core::limits::ACTIVE_REGIONS_MAX as usize;
 
-/// State of one marked region.
 #[derive(Debug, Clone, Copy)]
 struct Region {
     /// The mark is on media.
     durable: bool,
     writers: u32,
-    /// Number of the last completed write in it, in the order of the volume's writes.
+    /// Number of the last completed write to it, in the order of the volume's writes.
     last_write: u64,
-    /// Last use, for the choice of regions to retire: in the order of uses, and by the clock.
+    /// Number of the last use, and its time, for the choice of regions to retire.
     used: u64,
     used_ms: u64,
 }
@@ -30,13 +28,13 @@ struct Region {
 pub(crate) struct Regions {
     active: KeyedMap<RegionKey, Region>,
     inherited: KeyedSet<RegionKey>,
-    /// Active regions whose mark is not on media.
+    /// Active regions whose mark is not durable.
     unmarked: usize,
     max: usize,
     clock: u64,
 }
 
-/// A retirement in progress: the regions as they were when it began.
+/// A retirement in progress: the regions at its beginning.
 #[derive(Debug, Clone)]
 pub(crate) struct Retirement {
     candidates: Vec<(RegionKey, u64)>,
@@ -50,13 +48,13 @@ impl Regions {
         Self { active: key.map(), inherited: marked, unmarked: 0, max, clock: 0 }
     }
 
-    /// Most regions one piece of a write may touch, so that pieces of several writes fit side by side.
+    /// Maximum regions of one piece of a write, so that pieces of several writes fit at once.
     pub(crate) fn piece_max(&self) -> u64 {
         zc_core::u64_from_usize((self.max / 4).max(1))
     }
 
-    /// Marks the regions for a write, or refuses for lack of capacity. After success the write may start once
-    /// [`Regions::are_durable`] returns `true`, and must be ended with [`Regions::write_ends`].
+    /// Marks the regions for a write; fails without capacity. After success the write may start once
+    /// [`Regions::are_durable`] returns `true`, and must be completed with [`Regions::write_ends`].
     pub(crate) fn write_begins(
         &mut self,
         volume: VolumeId,
@@ -83,15 +81,14 @@ impl Regions {
         true
     }
 
-    /// Returns `true` if the marks of these regions are on media.
+    /// Returns `true` if the marks of these regions are durable.
     pub(crate) fn are_durable(&self, volume: VolumeId, regions: core::ops::RangeInclusive<u64>) -> bool {
         regions
             .into_iter()
             .all(|region| self.active.get(&RegionKey { volume, region }).is_some_and(|r| r.durable))
     }
 
-    /// Returns `true` if the marks of these regions are on media and there is capacity to keep them without another
-    /// map write.
+    /// Returns `true` if the marks of these regions are durable and no capacity limit forces their removal.
     pub(crate) fn are_marked(&self, volume: VolumeId, regions: core::ops::RangeInclusive<u64>) -> bool {
         let key = |region| RegionKey { volume, region };
         let fresh = regions.clone().filter(|r| !self.active.contains_key(&key(*r))).count();
@@ -102,12 +99,12 @@ impl Regions {
         has_room && regions.into_iter().all(|region| is_marked(&key(region)))
     }
 
-    /// Returns `true` if any mark is not on media yet.
+    /// Returns `true` if a mark is not durable yet.
     pub(crate) const fn has_new_marks(&self) -> bool {
         self.unmarked > 0
     }
 
-    /// The map as it is to be written.
+    /// Regions of the next map.
     pub(crate) fn snapshot(&self) -> Vec<RegionKey> {
         let mut keys: Vec<_> = self.active.keys().chain(self.inherited.iter()).copied().collect();
         keys.sort_unstable();
@@ -124,7 +121,7 @@ impl Regions {
         }
     }
 
-    /// Ends a write that began with [`Regions::write_begins`] as write number `write`.
+    /// Completes a write that began with [`Regions::write_begins`] as write number `write`.
     pub(crate) fn write_ends(
         &mut self,
         volume: VolumeId,
@@ -140,8 +137,8 @@ impl Regions {
         }
     }
 
-    /// Chooses regions to retire: idle ones that were last used by `until_ms`, least recently used first, at most
-    /// `count`. Regions of volumes whose origin `fails` to flush are chosen only if there are no others.
+    /// Chooses at most `count` idle regions last used by `until_ms`, least recently used first. Regions of volumes
+    /// whose origin `fails` to flush are chosen only if there are no others.
     pub(crate) fn retirement(
         &self,
         count: usize,
@@ -159,8 +156,8 @@ impl Regions {
         (!candidates.is_empty()).then_some(Retirement { candidates })
     }
 
-    /// Ends a retirement after the journal was made durable: removes the candidates that no write has used since and
-    /// whose last write the origin has flushed. Returns the number of marks removed.
+    /// Completes a retirement after the journal was made durable: removes the candidates without a later write whose
+    /// last write the origin has flushed. Returns the number of marks removed.
     pub(crate) fn retire(&mut self, retirement: &Retirement, flushed: impl Fn(VolumeId) -> u64) -> usize {
         let mut gone = 0;
         for (key, used) in &retirement.candidates {
@@ -176,7 +173,7 @@ impl Regions {
         gone
     }
 
-    /// Removes the marks of a removed volume. No write is in them.
+    /// Removes the marks of a removed volume, which has no writes in flight.
     pub(crate) fn remove(&mut self, volume: VolumeId) {
         self.inherited.retain(|key| key.volume != volume);
         let unmarked = &mut self.unmarked;
@@ -188,7 +185,7 @@ impl Regions {
         });
     }
 
-    /// Drops the inherited regions that need no mark any more, except those of volumes that `keep` them.
+    /// Drops the inherited regions, except those of volumes for which `keep` returns `true`.
     pub(crate) fn drop_inherited(&mut self, keep: impl Fn(VolumeId) -> bool) {
         self.inherited.retain(|key| keep(key.volume));
     }
@@ -205,7 +202,7 @@ impl Regions {
         self.active.contains_key(key)
     }
 
-    /// Most regions that the next map may have to name.
+    /// Maximum regions that the next map may name.
     fn map_len(&self) -> usize {
         self.active.len() + self.inherited.len()
     }

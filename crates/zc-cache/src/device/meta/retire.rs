@@ -1,5 +1,4 @@
-//! Retirements: removal of the marks of regions that are not written any more (see the module above for the
-//! conditions).
+//! Retirement: removal of the marks of regions that are no longer written (conditions: see the parent module).
 
 use zc_core::{ErrorKind, VolumeId};
 
@@ -9,38 +8,37 @@ use crate::device::meta::journal::Journal;
 use crate::device::meta::region_map::{IDLE_RETIRE_MS, RegionMaps};
 use crate::device::meta::regions::{Regions, Retirement};
 
-/// Age of the last write to a region after which its mark is retired, ...
+/// Age of a region's last write after which its mark is retired.
 const RETIRE_AGE_MS: u64 = 30_000;
-/// ... together with others: a retirement for age alone costs the origin a flush and comes so often at most.
+/// Minimum interval of retirements for age, each of which costs the origin a flush.
 const RETIRE_AGED_EVERY_MS: u64 = 5000;
-/// After an origin flush failed, the next retirement waits for so long.
+/// Delay of the next retirement after a failed origin flush.
 const RETIRE_BACKOFF_MS: u64 = 500;
 
-/// The retirement in progress, and the earliest time of another.
+/// Retirement in progress, and the earliest time of the next one.
 #[derive(Debug, Default)]
 pub(super) struct Retirements {
     running: Option<Retiring>,
-    /// Not before, as an origin did not flush.
+    /// Earliest time of a retry after a failed origin flush.
     not_before_ms: u64,
     /// Time of the next check of marks for their age.
     aged_at_ms: u64,
     /// Mappings from media were invalidated, and no region map names the journal block with these records yet.
     voids_pending: bool,
-    /// The last attempt to end inherited marks failed for some volume.
+    /// The last attempt to retire inherited marks failed for some volume.
     inherited_failed: bool,
-    /// An origin refused a flush of the stop: marks stay.
+    /// An origin failed to flush during the stop: marks remain on the device.
     marks_stay: bool,
-    /// None begins any more.
+    /// No further retirement may begin.
     closed: bool,
 }
 
 impl Retirements {
-    /// Returns `true` if a retirement is in progress.
     pub(super) const fn is_running(&self) -> bool {
         self.running.is_some()
     }
 
-    /// Abandons the one in progress.
+    /// Abandons the retirement in progress.
     pub(super) fn give_up(&mut self) {
         self.running = None;
     }
@@ -50,49 +48,49 @@ impl Retirements {
         self.voids_pending = true;
     }
 
-    /// Prevents further retirements: the last flush of the device is next.
+    /// Prevents further retirements before the final flush of the device.
     pub(super) const fn close(&mut self) {
         self.closed = true;
     }
 
-    /// Returns `true` if marks stay on the device past a stop, because an origin does not flush.
+    /// Returns `true` if marks remain on the device after a stop, because an origin does not flush.
     pub(super) const fn do_marks_stay(&self) -> bool {
         self.marks_stay
     }
 }
 
-/// Result of a check of the retirements.
+/// Progress of retirements.
 #[derive(Debug, Default)]
 pub(crate) struct Retired {
-    /// One began: the journal has to become durable for it.
+    /// A retirement began, for which the journal must become durable.
     pub(crate) began: bool,
     pub(crate) ended: Option<RetirementEnd>,
 }
 
 #[derive(Debug)]
 pub(crate) struct RetirementEnd {
-    /// Volumes whose origins did not flush.
+    /// Volumes whose origins failed to flush.
     pub(crate) failed: Vec<(VolumeId, ErrorKind)>,
-    /// Set if there is capacity for new marks.
+    /// Capacity for new marks was freed.
     pub(crate) made_room: bool,
 }
 
-/// A retirement on its way.
+/// A retirement in progress.
 #[derive(Debug)]
 struct Retiring {
-    /// None: the inherited regions.
+    /// `None`: the inherited regions.
     candidates: Option<Retirement>,
-    /// Volumes whose origins receive a flush. Writes of an earlier session to others may not be durable there.
+    /// Volumes whose origins are flushed. On other origins, writes of an earlier session may not be durable.
     asked: Vec<VolumeId>,
     flushes: u32,
     journal: u64,
-    /// Volumes whose origins did not flush.
+    /// Volumes whose origins failed to flush.
     failed: Vec<(VolumeId, ErrorKind)>,
-    /// The flushes were requested by a manager that stops.
+    /// The flushes were requested during a stop.
     at_stop: bool,
 }
 
-/// Components that retirements work on.
+/// Components that retirements modify.
 #[derive(Debug)]
 pub(super) struct Marks<'a> {
     pub(super) regions: &'a mut Regions,
@@ -100,18 +98,18 @@ pub(super) struct Marks<'a> {
     pub(super) journal: &'a mut Journal,
 }
 
-/// Returns `true` if volumes that are served have inherited marks. Those of other volumes stay until they are served.
+/// Returns `true` if a served volume has inherited marks. Marks of other volumes remain until they are served.
 fn has_inherited(regions: &Regions, base: &Base) -> bool {
     is_crowded(regions) || regions.inherited_volumes().any(|id| base.has_volume(id))
 }
 
-/// Returns `true` if inherited marks would starve the writes of volumes that are served.
+/// Returns `true` if inherited marks would starve the writes of served volumes.
 fn is_crowded(regions: &Regions) -> bool {
     regions.inherited_len() > zc_core::usize_from_u32(zc_core::limits::ACTIVE_REGIONS_MAX / 2)
 }
 
 impl Retirements {
-    /// Handles the completion of an origin flush for the one in progress.
+    /// Handles an origin flush of the retirement in progress.
     pub(super) fn flush_done(&mut self, volume: VolumeId, result: Result<(), ErrorKind>) {
         if let Some(retiring) = &mut self.running {
             retiring.flushes -= 1;
@@ -124,8 +122,8 @@ impl Retirements {
         regions.len() == 0 && !has_inherited(regions, base) && !maps.is_stale() && !self.voids_pending
     }
 
-    /// Begins a retirement when one is due, and ends the one in progress when possible. `is_room_wanted`: writes wait
-    /// for capacity for their marks.
+    /// Begins a due retirement, or completes the one in progress if possible. `is_room_wanted`: writes wait for
+    /// capacity for their marks.
     pub(super) fn pump(&mut self, marks: &mut Marks<'_>, is_room_wanted: bool, base: &mut Base) -> Retired {
         let mut retired = Retired::default();
         if self.running.is_none() {
@@ -161,8 +159,8 @@ impl Retirements {
             }
         }
         if !failed.is_empty() {
-            // An origin that does not flush must not keep the daemon from stopping. A flush that failed before the stop
-            // is no answer to it: there is one more, at once.
+            // An origin that does not flush must not block the stop. A flush that failed before the stop is retried
+            // once at once.
             self.marks_stay |= at_stop;
             let pause_ms = if base.is_stopping() { 0 } else { RETIRE_BACKOFF_MS };
             self.not_before_ms = base.now_ms() + pause_ms;
@@ -178,7 +176,7 @@ impl Retirements {
         {
             return false;
         }
-        // Where an origin does not flush, other marks have their turn, too.
+        // If an origin does not flush, other marks are retired in turn.
         let others_first = core::mem::take(&mut self.inherited_failed) && marks.regions.len() > 0;
         if !others_first && (has_inherited(marks.regions, base) || core::mem::take(&mut self.voids_pending)) {
             self.voids_pending = false;

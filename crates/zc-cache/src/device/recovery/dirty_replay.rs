@@ -1,9 +1,9 @@
-//! Dirty records at a restart: from checkpoint, journal and intent log back to epochs.
+//! Replay of dirty records at a restart: from checkpoint, journal and intent log to epochs.
 //!
-//! Records of a volume wait until their `Committed` comes. Records that no commit follows were never acknowledged as
-//! durable and do not count; a `DirtyReset` records that for the next restart, before any new dirty record. Until it
-//! is durable, and commits that came from the intent log or a summary are, requests of the volumes concerned wait:
-//! data that readers got once must not change after the next crash (G2).
+//! Records of a volume are held until their `Committed` record. Records without a later commit were never acknowledged
+//! as durable and are dropped; a `DirtyReset` records that for the next restart, before any new dirty record. Requests
+//! of a volume wait until this is durable, and until commits from the intent log or a summary are: data that readers
+//! got once must not change after the next crash (G2).
 
 use std::collections::BTreeMap;
 
@@ -12,32 +12,32 @@ use zc_format::Record;
 
 use crate::device::slots::table::SlotTable;
 
-/// State of the replay of one volume.
+/// Replay state of one volume.
 #[derive(Debug, Default)]
 pub(crate) struct DirtyReplay {
     /// Dirty records since the last commit.
     pub(crate) dangling: Vec<Record>,
     pub(crate) committed: u64,
-    /// The last epoch on the origin.
+    /// Last epoch on the origin.
     pub(crate) clean: u64,
     /// Committed epochs that are not clean, in order.
     pub(crate) epochs: Vec<(u64, Vec<Record>)>,
-    /// Records of epochs that count no more, by the intent log alone.
+    /// Records of epochs that ended according to the intent log alone.
     pub(crate) ended: Vec<Record>,
-    /// The intent log or a summary has records of the volume's dirty data.
+    /// The intent log or a summary contains records of the volume's dirty data.
     pub(crate) unjournaled: bool,
 }
 
-/// State of the replay of all volumes.
+/// Replay state of all volumes.
 #[derive(Debug)]
 pub(crate) struct DirtyReplays {
     volumes: BTreeMap<VolumeId, DirtyReplay>,
-    /// Journal and checkpoint hold all records of dirty data.
+    /// Journal and checkpoint contain all records of dirty data.
     is_complete: bool,
 }
 
-/// Returns `true` if a valid dirty record names a unit that was replaced since. A slot with dirty data is not used
-/// again before that data is recorded as clean: that record was lost, and an older state of the medium shows through.
+/// Returns `true` if a valid dirty record refers to a unit that was replaced since. A slot with dirty data is not
+/// reused before that data is recorded as clean, so that record was lost and the medium shows an older state.
 pub(crate) fn is_outdated(record: &Record, table: &SlotTable) -> bool {
     match *record {
         Record::Dirty { slot, generation, .. } => table.get(slot).generation() != generation,
@@ -46,7 +46,7 @@ pub(crate) fn is_outdated(record: &Record, table: &SlotTable) -> bool {
 }
 
 impl DirtyReplays {
-    /// An empty replay; `is_complete`: journal and checkpoint hold all records of dirty data.
+    /// Creates an empty replay; `is_complete`: journal and checkpoint contain all records of dirty data.
     pub(super) const fn new(is_complete: bool) -> Self {
         Self { volumes: BTreeMap::new(), is_complete }
     }
@@ -55,15 +55,14 @@ impl DirtyReplays {
         core::mem::take(&mut self.volumes)
     }
 
-    /// Returns `true` if journal and checkpoint hold all records of dirty data.
     pub(super) const fn are_complete(&self) -> bool {
         self.is_complete
     }
 
-    /// Takes a dirty record of checkpoint, journal or intent log.
+    /// Replays a dirty record of checkpoint, journal or intent log.
     pub(super) fn replay(&mut self, record: &Record, table: &mut SlotTable) {
         match *record {
-            // A slot that the layout does not have is damage: the extent must not look clean.
+            // A slot outside the layout is corruption: the extent must not look clean.
             Record::Dirty { key, slot, generation, .. } if table.contains(slot) => {
                 table.adopt_generation(slot, generation);
                 self.replay_of(key.volume).dangling.push(*record);
@@ -94,8 +93,8 @@ impl DirtyReplays {
         }
     }
 
-    /// Keeps the bodies of epochs that the intent log is about to end. The journal relies on their bodies until it
-    /// has that record, too.
+    /// Keeps the bodies of epochs that the intent log is about to end. The journal needs them until it contains that
+    /// record, too.
     pub(super) fn keep_bodies(&mut self, record: &Record) {
         let (volume, ends): (_, Box<dyn Fn(u64) -> bool>) = match *record {
             Record::Clean { volume, epoch } => (volume, Box::new(move |number| number <= epoch)),

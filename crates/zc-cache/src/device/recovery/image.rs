@@ -1,14 +1,14 @@
-//! The index image at a start, which replaces the reading of headers (`FORMAT.md`, section 10).
+//! Loads the index image at a start, which replaces reading headers (`FORMAT.md`, section 10).
 //!
-//! Job: read the image that [`crate::startup::look`] found, compare it with the slots in checkpoint and journal, and
-//! replace the index by it, all at once.
+//! Reads the image that [`crate::startup::look`] found, compares it with the slots in checkpoint and journal, and
+//! replaces the index by it at once.
 //!
-//! Invariants: until the last piece has been read and nothing contradicts the image, nothing of it counts. So it can
-//! be abandoned at any time; then headers are read. Mappings made in the meantime are in a small index of their own,
-//! which overrides it: they are newer. Extents written in the meantime are invalid in the image. The older of two
-//! mappings of an extent is recorded as invalid, as when a header brings it.
+//! Invariants: the image has no effect until all of it has been read without a contradiction. So it can be abandoned
+//! at any time; then headers are read. Mappings made during the load are in a small index of their own, which takes
+//! precedence: they are newer. Extents written during the load are invalid in the image. The older of two mappings of
+//! an extent is recorded as invalid, as when a header is loaded.
 //!
-//! Slots that hold nothing become free as soon as their part has been read, so that writes find free slots.
+//! Empty slots become free as soon as their part has been read, so that writes find free slots.
 //!
 //! Out of scope: contents that cannot be checked; stored extents are verified when they are read, as always.
 
@@ -26,21 +26,21 @@ use crate::index::file_index::{FileIndex, IndexShape, Keep, Mapping, SweepCursor
 use crate::ops::load::Op;
 use crate::seam::{Action, ImageBytes, ImageFault, Note};
 
-/// Pieces being read at once.
+/// Maximum reads of pieces in flight.
 const PIECES_IN_FLIGHT: u32 = 4;
-/// Capacity for mappings while the image is read. The least recently used of a bucket goes.
+/// Capacity of the small index during the load, with LRU eviction in each bucket.
 const MEANWHILE_ENTRIES: u64 = 1 << 16;
 
-/// An image that is being read.
+/// An image being loaded.
 #[derive(Debug)]
 pub(crate) struct ImageLoad {
     head: ImageHead,
     area: usize,
     next: u64,
     in_flight: u32,
-    /// Positions of its pieces, from the first piece.
+    /// Positions of the pieces, from the first piece.
     directory: Option<ImageDirectory>,
-    /// State of slots in it, as far as that has been read.
+    /// States of slots in the image, as far as they have been read.
     slots: Vec<Expected>,
     files: FileIndex,
     volumes: Volumes,
@@ -48,22 +48,22 @@ pub(crate) struct ImageLoad {
 
 #[derive(Debug, Clone, Copy)]
 struct Expected {
-    /// Short generation of the unit that it holds, if it holds one.
+    /// Short generation of its unit, if any.
     unit: Option<Generation>,
     owner: Option<VolumeId>,
     mappings: MappingCounts,
 }
 
-/// A volume that the image has mappings of.
+/// A volume with mappings in the image.
 #[derive(Debug, Default, Clone, Copy)]
 struct ImageVolume {
-    /// The last of its extents there, if there is any.
+    /// Last mapped extent, if any.
     last: Option<ExtentNo>,
     kept: u64,
     picker: Picker,
 }
 
-/// Volumes that the image has mappings of, by number.
+/// Volumes with mappings in the image, by number.
 #[derive(Debug, Default)]
 struct Volumes {
     seen: Vec<ImageVolume>,
@@ -98,12 +98,12 @@ impl Volumes {
 }
 
 impl ImageLoad {
-    /// RAM that it holds beside the index.
+    /// RAM besides the index, in bytes.
     pub(crate) fn ram_bytes(&self) -> u64 {
         self.files.ram_bytes() + zc_core::u64_from_usize(self.slots.capacity() * size_of::<Expected>())
     }
 
-    /// Takes mappings of the file index. Returns `false` if one has no valid target.
+    /// Loads mappings of the file index. Returns `false` if one has no valid target.
     fn take_files(&mut self, piece: &ImagePiece, units: &[u8], kept: &KeptExtents) -> bool {
         let Self { slots, files, volumes, .. } = self;
         files.set_buckets(piece.first, piece.count, units, |key, mapping| {
@@ -120,7 +120,7 @@ impl ImageLoad {
         })
     }
 
-    /// Begins to read an image, in place of headers. None if it does not fit this program.
+    /// Begins to load an image in place of headers. Returns `None` if it does not fit this program.
     pub(super) fn begin(
         head: ImageHead,
         area: usize,
@@ -156,8 +156,8 @@ impl ImageLoad {
         }))
     }
 
-    /// Reads pieces, a bounded number at once. The first one holds the positions of the others. Mappings are checked
-    /// against slots, so slots come next. Returns `true` when all have been read.
+    /// Reads pieces, with a bounded number in flight. The first one holds the positions of the others. Slots come next
+    /// because mappings are checked against them. Returns `true` when all have been read.
     pub(super) fn pump(&mut self, base: &mut Base) -> bool {
         while self.in_flight < PIECES_IN_FLIGHT
             && let Some(piece) = self.head.piece(self.next)
@@ -186,7 +186,7 @@ impl ImageLoad {
     /// Handles the completion of a piece's read.
     ///
     /// # Errors
-    /// The fact that contradicts the image.
+    /// Returns the contradiction found, if any.
     pub(super) fn piece_read(
         &mut self,
         number: u64,
@@ -233,7 +233,7 @@ impl ImageLoad {
         }
     }
 
-    /// Checks that the image's slots match checkpoint and journal. Empty slots become free now.
+    /// Checks that the image's slots match checkpoint and journal, and frees empty slots.
     fn take_slots(&mut self, units: &[u8], catalog: &mut Catalog) -> Result<(), ImageFault> {
         for unit in ImageSlot::decode_all(units) {
             let unit = unit.map_err(|_: FormatError| ImageFault::Damaged)?;
@@ -263,8 +263,7 @@ impl ImageLoad {
         Ok(())
     }
 
-    /// Returns the contradiction of an image that has been read in full; `trusts`: mappings of the extent are
-    /// trusted.
+    /// Returns the contradiction of a completely read image, if any; `trusts`: mappings of the extent are trusted.
     pub(super) fn fault(&self, trusts: impl Fn(ExtentKey) -> bool) -> Option<ImageFault> {
         if self.files.len() != self.head.files.entries {
             Some(ImageFault::Damaged)
@@ -275,8 +274,8 @@ impl ImageLoad {
         }
     }
 
-    /// Replaces the index by the image. Mappings made in the meantime are newer, and these extents were written.
-    /// Returns mappings to be compared with the origins.
+    /// Replaces the index by the image. Mappings made during the load are newer, and extents written during it are
+    /// removed. Returns mappings to be compared with the origins.
     pub(super) fn install(
         self,
         written: Vec<ExtentKey>,
@@ -318,24 +317,24 @@ fn adopt_known(slot: WeuSlot, expected: &Expected, slots: &mut Slots) {
     slots.join_found(slot, |slots| slots.joins_kept_with(&mappings));
 }
 
-/// Forgets the image's mapping of an extent that was mapped again in the meantime.
+/// Removes the image's mapping of an extent that was mapped again during the load.
 fn forget_older(key: ExtentKey, newer: Mapping, catalog: &mut Catalog, base: &mut Base) {
     let Some(older) = catalog.take_mapping(key) else { return };
     catalog.count_unmapped(key, older, base);
-    // The record of a newer duplicate, or of newer zeros, took the place of the older one's.
+    // The record of a newer duplicate, or of newer zeros, replaced the record of the older one.
     if matches!(older, Mapping::Base(_)) || matches!(newer, Mapping::Base(_)) {
         catalog.void(key, older, base);
     }
 }
 
-/// Puts mappings of this session into the index. They are counted and recorded already.
+/// Inserts mappings of this session into the index. They are counted and recorded already.
 fn keep_newer(newer: Vec<(ExtentKey, Mapping)>, catalog: &mut Catalog, base: &mut Base) {
     for (key, mapping) in newer {
         catalog.put_counted(key, mapping, base);
     }
 }
 
-/// Abandons the image: the index is rebuilt from the mappings made in the meantime. Returns `false` if the device
+/// Abandons the image: the index is rebuilt from the mappings made during the load. Returns `false` if the device
 /// failed.
 pub(super) fn give_up(fault: ImageFault, catalog: &mut Catalog, base: &mut Base) -> bool {
     refuse(fault, base);
@@ -354,7 +353,7 @@ fn refuse(fault: ImageFault, base: &mut Base) {
     base.port.emit(Action::Note(Note::ImageRefused { fault }));
 }
 
-/// The mappings of an index, in order.
+/// Mappings of an index, in order.
 fn mappings_of(mut index: FileIndex) -> Vec<(ExtentKey, Mapping)> {
     let mut mappings = Vec::new();
     index.sweep(&mut SweepCursor::default(), usize::MAX, |key, mapping| {

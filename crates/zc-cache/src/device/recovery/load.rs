@@ -1,13 +1,12 @@
-//! Path of a restart: records of checkpoint, journal and intent log are replayed, then WEU headers are read in the
-//! background while requests are served. After a clean stop an image of the index may take the place of headers (see
-//! `image`).
+//! Restart path: replays records of checkpoint, journal and intent log, then reads WEU headers in the background while
+//! requests are served. After a clean stop an image of the index may replace the headers (see `image`).
 //!
 //! A header is trusted if it was written since the cache was formatted, its generation is not invalid, and it matches
 //! the slot's WEU in checkpoint or journal, where they name one: this detects a slot that a device rolled back. Its
 //! base entries become mappings unless they are invalid, their region was marked when the last session was cut off,
 //! the volume is not trusted, or the extent was written since the start. Distrusted mappings are recorded as invalid,
-//! so that the next start does not trust them either. Its fingerprints are indexed in any case: content proves
-//! itself.
+//! so that the next start distrusts them as well. Its fingerprints are indexed in any case, because contents are
+//! verified.
 
 use std::collections::BTreeMap;
 
@@ -34,10 +33,10 @@ use crate::ops::load::Op;
 use crate::seam::{Action, ImageBytes, ImageFault, Purpose};
 use crate::startup::StartState;
 
-/// Headers being read at once.
+/// Maximum header reads in flight.
 const HEADERS_IN_FLIGHT: u32 = 32;
-/// Maximum number of extents written during the load that are recorded one by one; beyond it, unloaded mappings are
-/// distrusted.
+/// Maximum number of extents written during the load that are recorded individually; beyond it, all unloaded mappings
+/// are distrusted.
 const WRITTEN_MAX: usize = 1 << 20;
 
 /// A mapping to install, with the full generation.
@@ -47,28 +46,28 @@ enum Replayed {
     Duplicate(Place),
 }
 
-/// Findings of the start on the device, as far as they still count.
+/// State found on the device by the start, as far as it is still valid.
 #[derive(Debug)]
 struct Restart {
-    /// Records that were replayed from summaries and the intent log: the journal lacks them.
+    /// Records replayed from summaries and the intent log, which the journal lacks.
     unjournaled: Vec<Record>,
-    /// Checkpoint, region map and journal vouch for each other.
+    /// Checkpoint, region map and journal are consistent with each other.
     mapping_trusted: bool,
     /// The last session ended cleanly, or its intent log is complete.
     intact: bool,
-    /// Never written since it was formatted.
+    /// The cache has not been written since it was formatted.
     fresh: bool,
-    /// Volumes with commits that the start did not count.
+    /// Volumes with commits that the start dropped.
     dropped_commits: Vec<VolumeId>,
-    /// Volumes with commits that count though nothing proves them.
+    /// Volumes with commits that were accepted without proof.
     unproved_commits: Vec<VolumeId>,
     /// Volumes whose dirty data was incomplete at an earlier start.
     fenced_before: Vec<VolumeId>,
-    /// An index image that may be read, and the checkpoint area that it is in.
+    /// An index image that may be read, and its checkpoint area.
     image: Option<(ImageHead, usize)>,
 }
 
-/// Pending work of a start, and its inputs.
+/// Pending work of a start.
 #[derive(Debug)]
 pub(crate) struct Recovery {
     load: Option<Load>,
@@ -78,7 +77,7 @@ pub(crate) struct Recovery {
 }
 
 impl Recovery {
-    /// After a start that found this on the device.
+    /// Creates the recovery from the state found on the device.
     pub(crate) fn new(key: &HashKey, start: StartState) -> Self {
         Self {
             load: Some(Load::new(key)),
@@ -98,57 +97,55 @@ impl Recovery {
     }
 }
 
-/// Queries of the layers above about the start.
+/// Queries about the start by the layers above.
 impl Recovery {
-    /// Adds a volume. Untrusted mappings are not loaded, so that there is nothing to compare.
+    /// Adds a volume. Mappings of untrusted volumes are not loaded, so there is nothing to compare.
     pub(crate) fn add_volume(&mut self, cfg: &VolumeConfig, base: &Base) {
         let closed = !base.is_loaded() && cfg.trusted && self.restart.mapping_trusted;
         self.probes.add(cfg.id, closed);
     }
 
-    /// Handles a failure of the device: nothing is read any more.
+    /// Handles a device failure: stops reading.
     pub(crate) fn give_up(&mut self, base: &mut Base) {
         self.load = None;
         base.set_loading(Loading::Nothing);
     }
 
-    /// Bytes of RAM that an image takes which is being read.
+    /// RAM of the image being read, in bytes.
     pub(crate) fn image_ram_bytes(&self) -> u64 {
         let image = self.load.as_ref().and_then(|load| load.image.as_ref());
         image.map_or(0, |image| image.ram_bytes())
     }
 
-    /// The comparisons with origins.
     pub(crate) const fn probes(&self) -> &Probes {
         &self.probes
     }
 
-    /// The comparisons with origins, for continuing them.
     pub(crate) const fn probes_mut(&mut self) -> &mut Probes {
         &mut self.probes
     }
 
-    /// Takes the dirty data of checkpoint, journal and intent log.
+    /// Takes the replayed dirty data of checkpoint, journal and intent log.
     pub(crate) fn take_dirty_replays(&mut self) -> BTreeMap<VolumeId, DirtyReplay> {
         self.dirty.take()
     }
 
-    /// Returns `true` if the start found commits of the volume that it did not count.
+    /// Returns `true` if the start dropped commits of the volume.
     pub(crate) fn has_dropped_commits(&self, volume: VolumeId) -> bool {
         self.restart.dropped_commits.contains(&volume)
     }
 
-    /// Returns `true` if clients may have been answered for commits that the start did not count.
+    /// Returns `true` if dropped commits may have been acknowledged to clients.
     pub(crate) fn drops_are_doubtful(&self) -> bool {
         !self.restart.intact
     }
 
-    /// Returns `true` if the start counted a commit of the volume that nothing proves.
+    /// Returns `true` if the start accepted a commit of the volume without proof.
     pub(crate) fn has_unproved_commit(&self, volume: VolumeId) -> bool {
         self.restart.unproved_commits.contains(&volume)
     }
 
-    /// Returns `true` if journal and checkpoint hold all dirty data of the volume, and did at earlier starts.
+    /// Returns `true` if journal and checkpoint contain all dirty data of the volume, at this start and earlier ones.
     pub(crate) fn knows_dirty_data(&self, volume: VolumeId) -> bool {
         self.dirty.are_complete() && !self.restart.fenced_before.contains(&volume)
     }
@@ -156,17 +153,17 @@ impl Recovery {
 
 #[derive(Debug)]
 struct Load {
-    /// Duplicate and zero mappings as replay leaves them.
+    /// Duplicate and zero mappings after the replay.
     mappings: KeyedMap<ExtentKey, Replayed>,
-    /// Duplicates of WEUs that neither checkpoint nor journal names.
+    /// Duplicates in WEUs that neither checkpoint nor journal names.
     late: BTreeMap<WeuSlot, Vec<(ExtentKey, Place)>>,
     next: u32,
     in_flight: u32,
     written: KeyedSet<ExtentKey>,
     overflow: bool,
-    /// Volumes whose origins failed to flush in the meantime, and may have lost writes of earlier sessions.
+    /// Volumes whose origins failed to flush during the load, and may have lost writes of earlier sessions.
     lost: Set<VolumeId>,
-    /// The index image, while it is read in place of headers.
+    /// Index image, while it is read in place of headers.
     image: Option<Box<ImageLoad>>,
 }
 
@@ -185,9 +182,9 @@ impl Load {
     }
 }
 
-/// Adopts a dirty unit that has no header (yet), or a unit with dirty data whose header cannot be read now: records
-/// describe its contents, and each extent is verified when it is read. If the header can be read again later, its
-/// base entries are not trusted: changes of these extents in the meantime are not recorded.
+/// Adopts a dirty unit without a header, or a unit with dirty data whose header cannot be read now: records describe
+/// its contents, and each extent is verified when it is read. If the header becomes readable later, its base entries
+/// are not trusted, because changes of these extents are not recorded until then.
 fn adopt_headerless(slot: WeuSlot, catalog: &mut Catalog, base: &mut Base) {
     catalog.table_mut().adopt_headerless(slot);
     let entry = catalog.table().get(slot);
@@ -197,14 +194,14 @@ fn adopt_headerless(slot: WeuSlot, catalog: &mut Catalog, base: &mut Base) {
 }
 
 impl Recovery {
-    /// Replays a record of the intent log: the journal lacks it, so that it is recorded again.
+    /// Replays a record of the intent log, and keeps it to be recorded again: the journal lacks it.
     pub(crate) fn replay_intent(&mut self, record: &Record, table: &mut SlotTable) {
         self.dirty.keep_bodies(record);
         self.replay(record, table);
         self.restart.unjournaled.push(*record);
     }
 
-    /// Replays one record of checkpoint, then journal.
+    /// Replays a record of checkpoint or journal.
     pub(crate) fn replay(&mut self, record: &Record, table: &mut SlotTable) {
         match *record {
             Record::SlotSealed { slot, generation, weu_seq, header_bytes } => {
@@ -224,8 +221,8 @@ impl Recovery {
             }
             Record::Duplicate { key, slot, generation, offset_units, pages } => {
                 if table.contains(slot) {
-                    // The WEU may be lost with the session that had it open. Its generation must not be given again:
-                    // this record would then name other content.
+                    // The WEU may be lost with the session that filled it. Its generation must not be reused: this
+                    // record would then refer to other content.
                     table.adopt_generation(slot, generation);
                     let place = Place { slot, generation, offset_units, pages };
                     self.replayed(key, Some(Replayed::Duplicate(place)));
@@ -243,12 +240,12 @@ impl Recovery {
             | Record::Committed { .. }
             | Record::Clean { .. }
             | Record::DirtyReset { .. } => self.dirty.replay(record, table),
-            // It decides which commits are replayed.
+            // Determines earlier which commits are replayed.
             Record::Durable { .. } => {}
         }
     }
 
-    /// Ends the replay: its results become mappings, and headers are read from now on.
+    /// Completes the replay: its results become mappings, and reading of headers starts.
     pub(crate) fn begin(&mut self, catalog: &mut Catalog, base: &mut Base) {
         let restart = &mut self.restart;
         let is_believed = restart.intact && restart.mapping_trusted && !restart.fresh;
@@ -256,7 +253,7 @@ impl Recovery {
         if let (Some((head, area)), Some(load)) = (image, &mut self.load) {
             load.image = ImageLoad::begin(head, area, catalog, base);
             if load.image.is_some() {
-                // It includes the mappings of checkpoint and journal.
+                // The image includes the mappings of checkpoint and journal.
                 base.set_loading(Loading::Image);
                 return;
             }
@@ -358,15 +355,14 @@ impl Recovery {
         !self.restart.intact || self.load.as_ref().is_some_and(|load| load.lost.contains(&volume))
     }
 
-    /// Handles a failed flush of an origin: unloaded mappings of the regions that earlier sessions wrote are
-    /// distrusted.
+    /// Handles a failed origin flush: unloaded mappings of the regions that earlier sessions wrote are distrusted.
     pub(crate) fn doubt_inherited(&mut self, volume: VolumeId) {
         if let Some(load) = &mut self.load {
             load.lost.insert(volume);
         }
     }
 
-    /// Records that an extent is being written: entries for it in headers still to be read are invalid.
+    /// Records a write of an extent: its entries in headers still to be read are invalid.
     pub(crate) fn remember_written(&mut self, key: ExtentKey, catalog: &mut Catalog, base: &mut Base) {
         let Some(load) = &mut self.load else { return };
         if load.written.len() < WRITTEN_MAX {
@@ -382,7 +378,7 @@ impl Recovery {
         }
     }
 
-    /// Reads headers, a bounded number at once, as fast as the journal accepts the invalidations.
+    /// Reads headers with a bounded number in flight, as fast as the journal accepts the invalidations.
     pub(crate) fn pump_load(&mut self, catalog: &mut Catalog, base: &mut Base) {
         if base.is_good() && base.is_reading_image() {
             self.pump_image(catalog, base);
@@ -403,7 +399,7 @@ impl Recovery {
             let slot = WeuSlot(load.next);
             load.next += 1;
             if !matches!(catalog.table().get(slot).state(), SlotState::Unread { .. }) {
-                // An abandoned image showed that it holds nothing.
+                // An abandoned image showed that the slot is empty.
                 continue;
             }
             load.in_flight += 1;
@@ -413,11 +409,11 @@ impl Recovery {
         }
     }
 
-    /// Ends the load: everything was read.
+    /// Completes the load.
     fn load_ended(&mut self, catalog: &mut Catalog, base: &mut Base) {
         self.load = None;
         base.set_loading(Loading::Nothing);
-        // Recency of earlier sessions is not on media; age is the best guess.
+        // Recency of earlier sessions is not on media; age is the best estimate.
         catalog.slots_mut().order_by_age();
         let untrusted = base.volumes().any(|volume| !volume.cfg().trusted);
         if untrusted || !self.restart.mapping_trusted {
@@ -452,8 +448,8 @@ impl Recovery {
     }
 
     /// Invalidates a slot that is empty or contradicts checkpoint and journal, whatever its contents were. A header
-    /// that could not be read now may be readable at the next start, with mappings that are stale then: a tombstone
-    /// prevents that. After a start without complete journal and checkpoint, that includes slots that seem empty: a
+    /// that could not be read now may be readable at the next start, with mappings that are stale by then: a tombstone
+    /// prevents that. After a start without complete journal and checkpoint, this includes slots that seem empty: a
     /// device that misread the header once may return it the next time.
     fn drop_unbelieved(
         &mut self,
@@ -498,7 +494,7 @@ impl Recovery {
                     && header.weu_seq == slot.weu_seq()
                     && !slot.is_retired()
             }
-            // Units of sessions before the last that no record names were misread or abandoned by a session in
+            // Units of sessions before the last that no record names were misread, or abandoned by a session in
             // between.
             SlotState::Unread { known: false }
                 if self.restart.mapping_trusted && header.session + 1 < base.session.number() =>
@@ -547,7 +543,7 @@ impl Recovery {
                 self.adopt_entry(slot, header.generation, entry, catalog, base);
             }
         }
-        // All that it has of pinned ranges may be newer elsewhere. Nothing would ever release it then.
+        // All of its pinned extents may have newer copies elsewhere; then no event would ever release it.
         catalog.slots_mut().nothing_kept_in(slot, base);
     }
 
@@ -597,7 +593,7 @@ impl Recovery {
     }
 }
 
-/// The index image.
+/// Index image.
 impl Recovery {
     fn pump_image(&mut self, catalog: &mut Catalog, base: &mut Base) {
         let Some(load) = &mut self.load else { return };
@@ -624,7 +620,7 @@ impl Recovery {
         }
     }
 
-    /// Ends the reading of the image, which replaces the index unless something contradicts it.
+    /// Completes the reading of the image, which replaces the index unless there is a contradiction.
     fn end_image(&mut self, catalog: &mut Catalog, base: &mut Base) {
         let Some(load) = &mut self.load else { return };
         let Some(image) = load.image.take() else { return };
@@ -647,7 +643,7 @@ impl Recovery {
         self.load_ended(catalog, base);
     }
 
-    /// Takes the extents that were written since the start, in order.
+    /// Returns the extents written since the start, in order.
     fn take_written(&mut self) -> Vec<ExtentKey> {
         let written = self.load.as_mut().map(|load| load.written.drain());
         let mut written: Vec<_> = written.into_iter().flatten().collect();
@@ -685,15 +681,15 @@ impl Recovery {
     }
 }
 
-/// Discards a mapping of checkpoint and journal whose extent has a newer one, or none. The record of newer zeros or a
-/// newer duplicate exists already, in the place of the older one. A base has no record.
+/// Drops a mapping of checkpoint and journal whose extent has a newer one, or none. The record of newer zeros or a
+/// newer duplicate has replaced the older record. A base has no record.
 fn supersede(key: ExtentKey, newer: Option<Mapping>, catalog: &mut Catalog, base: &mut Base) {
     if matches!(newer, None | Some(Mapping::Base(_))) {
         catalog.record(Record::Unmap { key }, base);
     }
 }
 
-/// Adds a loaded unit to its class, by the owner in its header; its dirty data is recorded since the replay.
+/// Adds a loaded unit to its class by the owner in its header; its dirty data was counted by the replay.
 fn join_loaded(slot: WeuSlot, header: &WeuHeader, slots: &mut Slots) {
     let keys = header.entries.iter().map(|entry| entry.key);
     slots.set_owner(slot, keys.clone());

@@ -1,4 +1,4 @@
-//! The restart: findings of the start on the device, read and proved in the background while requests are served.
+//! Restart: the state found on the device is read and verified in the background while requests are served.
 
 pub(crate) mod dirty_replay;
 mod image;

@@ -1,16 +1,16 @@
-//! Comparison of a sample of a restart's findings with the origin before hits are served.
+//! Probes: compare a sample of the mappings found at a restart with the origin before hits are served.
 //!
-//! Job: while WEU headers load, pick some mappings of each volume, read stored content and origin, compare. Until the
-//! sample of a volume has been verified, its *gate* is closed: content that earlier sessions stored for it is not
-//! served. After one difference all content that earlier sessions stored for the volume is forgotten: another program
-//! wrote to the origin while the cache was not running.
+//! While WEU headers load, some mappings of each volume are picked, and their stored content is compared with the
+//! origin. Until the sample of a volume has been verified, its *gate* is closed: content that earlier sessions stored
+//! for it is not served. A difference means that another program wrote to the origin while the cache was not running;
+//! then all content that earlier sessions stored for the volume is dropped.
 //!
-//! Invariants: a probe that a write overtook, or whose reads failed, proves nothing; neither does corruption in the
-//! cache (it would be detected at the hit). The sample is small and begins with the first headers, so that serving
-//! from the cache begins soon; a small change of an origin is likely to be missed. Content that is stored in this
-//! session is served at once; a duplicate of older content, and zeros, wait for the gate.
+//! Invariants: a probe that a write overlapped, or whose reads failed, is ignored; so is corruption in the cache,
+//! which each hit would detect. The sample is small and begins with the first headers, so that serving from the cache
+//! begins soon; a small change of an origin is likely to be missed. Content stored in this session is served at once;
+//! a duplicate of older content, and zeros, wait for the gate.
 //!
-//! Out of scope: the identity of origins (the engine checks it before anything is loaded).
+//! Out of scope: the identity of origins (the engine checks it before the load).
 
 use std::collections::VecDeque;
 
@@ -29,13 +29,13 @@ use crate::seam::{Action, Digest, ExtentRead, Note, PartResults};
 
 /// Mappings compared per volume.
 const SAMPLE: u32 = 32;
-/// Comparisons in progress at once, all volumes together.
+/// Maximum comparisons in progress.
 const IN_FLIGHT_MAX: usize = 4;
-/// Stride between picked mappings of a volume, doubled after each quarter of the sample: the sample spans the first
-/// thousand extents, or all of a small cache.
+/// Initial stride between picked mappings of a volume, doubled after each quarter of the sample: the sample spans the
+/// first thousand extents, or all of a small cache.
 const FIRST_STRIDE: u64 = 8;
 
-/// Selection of a volume's mappings, in the order in which they come.
+/// Picks mappings of a volume in the order of their loading.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct Picker {
     loaded: u64,
@@ -59,17 +59,16 @@ impl Picker {
 #[derive(Debug, Default)]
 struct Sample {
     picker: Picker,
-    /// Picked and not yet compared.
+    /// Picked mappings that are not compared yet.
     outstanding: u32,
     open: bool,
 }
 
-/// A comparison in progress.
 #[derive(Debug)]
 struct Probe {
     mapping: Mapping,
     guard: Guard,
-    /// Buffer of the origin's data, and that of the cache's, if it is stored.
+    /// Buffers of the origin's data and of the cache's.
     theirs: BufId,
     ours: Option<BufId>,
     slot: Option<WeuSlot>,
@@ -77,18 +76,18 @@ struct Probe {
     failed: bool,
 }
 
-/// The sampling of all volumes.
+/// Samples of all volumes.
 #[derive(Debug, Default)]
 pub(crate) struct Probes {
     samples: Map<VolumeId, Sample>,
     picked: VecDeque<(ExtentKey, Mapping)>,
     under_way: Map<u64, Probe>,
-    /// The manager has reported that everything is loaded and may be served.
+    /// The end of the load was reported to the driver.
     announced: bool,
 }
 
 impl Probes {
-    /// Adds a volume whose earlier contents are to be sampled (`closed`), or not.
+    /// Adds a volume; `closed`: its earlier contents are to be sampled.
     pub(crate) fn add(&mut self, volume: VolumeId, closed: bool) {
         self.samples.insert(volume, Sample { open: !closed, ..Sample::default() });
     }
@@ -97,7 +96,7 @@ impl Probes {
         self.samples.remove(&volume);
     }
 
-    /// Returns `true` if a part of the volume's sample is still to be compared.
+    /// Returns `true` if part of the volume's sample is not compared yet.
     pub(crate) fn has_outstanding(&self, volume: VolumeId) -> bool {
         self.samples.get(&volume).is_some_and(|sample| sample.outstanding > 0)
     }
@@ -114,7 +113,7 @@ impl Probes {
         }
     }
 
-    /// Adds a mapping that was picked elsewhere, as the sample's own picker would have.
+    /// Adds a mapping that the image load has picked.
     pub(super) fn pick(&mut self, key: ExtentKey, mapping: Mapping) {
         let Some(sample) = self.samples.get_mut(&key.volume).filter(|sample| !sample.open) else { return };
         sample.outstanding += 1;
@@ -127,8 +126,8 @@ impl Probes {
 }
 
 impl Probes {
-    /// Returns `true` if a stored extent may be served: its content is of this session, or the volume's sample has
-    /// been verified.
+    /// Returns `true` if a stored extent may be served: its content was stored in this session, or the volume's sample
+    /// has been verified.
     pub(crate) fn is_past_gate(
         &self,
         volume: VolumeId,
@@ -145,10 +144,10 @@ impl Probes {
             }
     }
 
-    /// Starts comparisons, opens gates.
+    /// Starts comparisons and opens gates.
     pub(crate) fn pump(&mut self, catalog: &mut Catalog, units: &Units, base: &mut Base) {
         if self.announced {
-            // Every gate is open, nothing is picked any more.
+            // Every gate is open, and no more mappings are picked.
             return;
         }
         if base.is_stopping() || !base.is_good() {
@@ -250,7 +249,7 @@ impl Probes {
         self.ended(id, Some(digest == Digest::Zero), catalog, base);
     }
 
-    /// Ends the comparison; `None`: without an answer.
+    /// Ends a comparison; `None`: without a result.
     pub(crate) fn ended(&mut self, id: u64, equal: Option<bool>, catalog: &mut Catalog, base: &mut Base) {
         let probe = self.under_way.remove(&id).expect_held();
         let key = probe.guard.key;
@@ -289,7 +288,7 @@ fn read_ours(
     ours
 }
 
-/// Forgets a volume whose origin differs at `key`: nothing stored for it before is trusted any more.
+/// Drops all content that earlier sessions stored for a volume whose origin differs at `key`.
 fn forget_volume(key: ExtentKey, catalog: &mut Catalog, base: &mut Base) {
     let Some(volume) = base.volume_mut(key.volume) else { return };
     if !volume.distrust() {

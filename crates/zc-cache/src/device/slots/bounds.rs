@@ -1,27 +1,26 @@
-//! The bounds of a class, in whole units.
+//! Bounds of a class in whole units.
 
 use zc_core::Priority;
 
 use crate::config::ShareConfig;
 
-/// Fewest units of a quota: one that fills, and one to read from.
+/// Minimum units of a quota: one being filled, and one to read from.
 const QUOTA_UNITS_MIN: u32 = 2;
 
-/// Bounds on a class, in units.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Bounds {
-    /// Upper bound on its units; none: all that there are.
+    /// Maximum number of its units; `None`: unbounded.
     pub(crate) quota: Option<u32>,
-    /// Number of units protected from others.
+    /// Number of units protected from other classes.
     pub(crate) reserve: u32,
-    /// The order in which classes lose units, lowest first.
+    /// Order in which classes lose units, lowest first.
     pub(crate) priority: Priority,
 }
 
 impl Bounds {
     pub(super) const DEFAULT: Self = Self { quota: None, reserve: 0, priority: Priority::Normal };
 
-    /// Bounds in a cache of `slots` slots; a quota is at least [`QUOTA_UNITS_MIN`], and no reserve is above the
+    /// Bounds in a cache of `slots` slots; a quota is at least [`QUOTA_UNITS_MIN`], and a reserve is at most the
     /// quota.
     pub(super) fn new(share: &ShareConfig, slots: u32, weu_bytes: u32) -> Self {
         let cache_bytes = u64::from(slots) * u64::from(weu_bytes);

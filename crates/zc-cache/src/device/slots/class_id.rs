@@ -1,4 +1,4 @@
-//! The numbers of classes.
+//! Numbers of classes.
 
 use zc_core::limits::CACHE_SHARES_MAX;
 
@@ -8,7 +8,7 @@ pub(crate) struct ClassId(u8);
 impl ClassId {
     /// Class of all volumes without a share of their own.
     pub(crate) const DEFAULT: Self = Self(0);
-    /// Class of kept extents (see `kept`). It has no quota or reserve of the kinds that volumes have.
+    /// Class of kept extents (see `kept`), whose bounds are not those of a volume.
     pub(crate) const KEPT: Self = Self(CACHE_SHARES_MAX + 1);
     pub(crate) const COUNT: u32 = CACHE_SHARES_MAX as u32 + 2;
 
@@ -20,7 +20,6 @@ impl ClassId {
         self.0 as u32
     }
 
-    /// Its place in a list with one entry a class.
     pub(crate) const fn index(self) -> usize {
         self.0 as usize
     }

@@ -1,24 +1,24 @@
-//! Slots that hold dirty bodies, and their bounds, which writes wait at.
+//! Slots that hold dirty bodies, and their bounds, at which writes wait.
 //!
-//! A slot is *filled* with dirty extents, or clean extents in it have the content of dirty ones (*lent*). Either way
-//! it is not evicted until its bodies are clean. They are bounded apart: where many writes have content that the
-//! cache has already, every such write may need another slot, and a few hundred of them would take all the capacity
-//! for content that has to be stored. The watermarks count filled slots; of the other slots three quarters may be
-//! lent, and a copy is stored where one more would have to be.
+//! A slot is *filled* with dirty extents, or clean extents in it have the content of dirty ones (*lent*). In both
+//! cases it is not evicted until its bodies are clean. The two have separate bounds: if many writes have content that
+//! is cached already, each may lock another slot, and a few hundred of them would take all the capacity for content
+//! that must be stored. The watermarks count filled slots; of the other slots three quarters may be lent, and beyond
+//! that a copy is stored.
 //!
-//! After a restart it is unknown which data filled a slot: dirty data of earlier sessions counts as lent.
+//! After a restart the data that filled a slot is unknown: dirty data of earlier sessions counts as lent.
 //!
-//! Each volume is charged for every slot that any dirty body of it is in, however many others are there: the slot stays
-//! as long as the last of them does. So the charges together are more than the slots.
+//! Each volume is charged for every slot with a dirty body of it, regardless of other volumes' bodies in the slot,
+//! because the slot is locked until the last one is clean. So the charges add up to more than the slots.
 
 use zc_core::{Map, VolumeId, WeuSlot};
 
 #[derive(Debug, Default)]
 pub(crate) struct DirtySlots {
     slots: Map<WeuSlot, Bodies>,
-    /// By volume, the slots with bodies of it, and how many there are in each.
+    /// Slots with bodies of each volume, and the number in each.
     charged: Map<VolumeId, Map<WeuSlot, u32>>,
-    /// Slots with bodies of their own.
+    /// Slots with bodies stored as dirty extents.
     filled: u64,
 }
 
@@ -29,7 +29,6 @@ struct Bodies {
 }
 
 impl DirtySlots {
-    /// Returns `true` if the slot holds one.
     pub(crate) fn contains(&self, slot: WeuSlot) -> bool {
         self.slots.contains_key(&slot)
     }
@@ -38,12 +37,12 @@ impl DirtySlots {
         zc_core::u64_from_usize(self.slots.len())
     }
 
-    /// Slots with some that were stored as such.
+    /// Slots with bodies stored as dirty extents.
     pub(crate) fn filled(&self) -> u64 {
         self.filled
     }
 
-    /// Slots whose dirty bodies are all the contents of other extents.
+    /// Slots whose dirty bodies are all contents of clean extents.
     pub(crate) fn lent(&self) -> u64 {
         self.len() - self.filled
     }
@@ -52,7 +51,7 @@ impl DirtySlots {
         self.charged.get(&volume).map_or(0, |slots| zc_core::u64_from_usize(slots.len()))
     }
 
-    /// Adds one of a volume; `own`: it was stored as such.
+    /// Adds a body of a volume; `own`: it was stored as a dirty extent.
     pub(crate) fn add(&mut self, volume: VolumeId, slot: WeuSlot, own: bool) {
         *self.charged.entry(volume).or_default().entry(slot).or_default() += 1;
         let bodies = self.slots.entry(slot).or_default();
@@ -61,10 +60,10 @@ impl DirtySlots {
         bodies.own += u32::from(own);
     }
 
-    /// Removes one of a volume.
+    /// Removes a body of a volume.
     ///
     /// # Panics
-    /// When there is none.
+    /// If there is none.
     pub(crate) fn remove(&mut self, volume: VolumeId, slot: WeuSlot, own: bool) {
         self.discharge(volume, slot);
         let Some(bodies) = self.slots.get_mut(&slot) else { panic!("{slot:?} has no dirty data") };
@@ -95,17 +94,17 @@ impl DirtySlots {
     }
 }
 
-/// Bounds on the slots that hold dirty bodies.
+/// Bounds on slots with dirty bodies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct DirtyBounds {
-    /// Slots that are filled with them (the high watermark).
+    /// Maximum filled slots (the high watermark).
     pub(crate) filled: u64,
-    /// Slots whose content is lent to them.
+    /// Maximum lent slots.
     pub(crate) lent: u64,
 }
 
 impl DirtyBounds {
-    /// Bounds for a number of slots, with a high watermark in per cent.
+    /// Bounds for `slots` slots, with a high watermark in per cent.
     pub(crate) fn new(slots: u32, high_percent: u8) -> Self {
         let slots = u64::from(slots);
         let filled = (slots * u64::from(high_percent) / 100).max(2);

@@ -1,12 +1,11 @@
-//! The mappings of an index image that lead to one unit.
+//! Counts of the mappings to one unit in an index image.
 
 use crate::index::file_index::Mapping;
 
-/// The index image's mappings that lead to a unit.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct MappingCounts {
     live: u32,
-    /// Number of them that are of kept extents.
+    /// Mappings of kept extents.
     kept: u32,
     /// Set if the unit is the base of an extent that is not kept.
     has_other_base: bool,
@@ -23,12 +22,11 @@ impl MappingCounts {
         self.live
     }
 
-    /// Mappings of kept extents.
     pub(crate) const fn kept(&self) -> u32 {
         self.kept
     }
 
-    /// Returns `true` if the unit is for kept extents. Others may share their content.
+    /// Returns `true` if the unit belongs to the class of kept extents; other extents may share its content.
     pub(crate) const fn are_of_kept(&self) -> bool {
         self.kept > 0 && !self.has_other_base
     }

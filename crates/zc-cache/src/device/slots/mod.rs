@@ -1,8 +1,7 @@
-//! The slots of the device as a whole: contents of each, the class that its unit counts for, and its kept or dirty
-//! extents.
+//! Slots of the device: contents, classes, and kept or dirty extents.
 //!
-//! Job: hold the table of slots, the classes, the replacement policy, kept extents and dirty bodies together, and
-//! name the unit to evict.
+//! Owns the table of slots, the classes, the replacement policy, kept extents and dirty bodies, and names the unit to
+//! evict.
 //!
 //! Invariant: class, count and replacement policy change together, only here.
 //!
@@ -37,7 +36,6 @@ use crate::device::slots::policy::policy;
 use crate::device::slots::table::{SlotState, SlotTable};
 use crate::index::file_index::{Mapping, Place};
 
-/// See the module documentation.
 #[derive(Debug)]
 pub(crate) struct Slots {
     table: SlotTable,
@@ -45,14 +43,14 @@ pub(crate) struct Slots {
     classes: Classes,
     kept: KeptExtents,
     dirty: DirtySlots,
-    /// A slot can be reused only after a sweep of the index.
+    /// A slot waits for a sweep of the index.
     is_sweep_urgent: bool,
-    /// Time at which no slot could be evicted.
+    /// Time of the last search that found no evictable slot.
     no_victim_ms: Option<u64>,
 }
 
 impl Slots {
-    /// None of them read yet.
+    /// Creates slots that have not been read yet.
     pub(crate) fn new(config: &ManagerConfig) -> Self {
         let geometry = &config.geometry;
         Self {
@@ -66,13 +64,11 @@ impl Slots {
         }
     }
 
-    /// States, generations and pins.
     #[inline]
     pub(crate) const fn table(&self) -> &SlotTable {
         &self.table
     }
 
-    /// States, generations and pins, for changes.
     #[inline]
     pub(crate) const fn table_mut(&mut self) -> &mut SlotTable {
         &mut self.table
@@ -82,23 +78,19 @@ impl Slots {
         &self.classes
     }
 
-    /// The class that an extent waits for a slot in.
     pub(crate) const fn set_wanting(&mut self, class: Option<ClassId>) {
         self.classes.set_wanting(class);
     }
 
-    /// Pinned extents.
     #[inline]
     pub(crate) const fn kept(&self) -> &KeptExtents {
         &self.kept
     }
 
-    /// Pinned extents, for changes.
     pub(crate) const fn kept_mut(&mut self) -> &mut KeptExtents {
         &mut self.kept
     }
 
-    /// Slots that hold dirty data.
     pub(crate) const fn dirty(&self) -> &DirtySlots {
         &self.dirty
     }
@@ -107,7 +99,7 @@ impl Slots {
         self.policy.ram_bytes()
     }
 
-    /// Number of extents that fit the cache, by the mappings to each slot in use. None while no slot is.
+    /// Capacity of the cache in extents, estimated from the mappings per used slot; `None` while no slot is used.
     pub(crate) fn fits_extents(&self) -> Option<u64> {
         let slots = u64::from(self.table.len());
         let idle = zc_core::u64_from_usize(self.table.free_len() + self.table.leaving());
@@ -115,44 +107,43 @@ impl Slots {
         Some(self.table.live_total().saturating_mul(slots) / used)
     }
 
-    /// Returns `true` if the slot's contents have this generation and are not invalid.
+    /// Returns `true` if the slot's contents have this generation and are valid.
     pub(crate) fn holds(&self, slot: WeuSlot, generation: Generation) -> bool {
         let entry = self.table.get(slot);
         entry.generation() == generation && !entry.is_retired()
     }
 
-    /// Returns `true` if an extent at the place is in a unit of kept extents.
+    /// Returns `true` if the place is in a unit of kept extents.
     pub(crate) fn is_among_kept(&self, place: &Place) -> bool {
         self.table.is_live(place) && self.table.get(place.slot).class() == Some(ClassId::KEPT)
     }
 
-    /// Records a read of an extent in the slot.
     pub(crate) fn slot_used(&mut self, slot: WeuSlot) {
         if let Some(class) = self.table.note_use(slot).class() {
             self.policy.touched(slot, class);
         }
     }
 
-    /// Records that another extent has its content in the slot.
+    /// Records that another extent shares content of the slot.
     pub(crate) fn slot_shared(&mut self, slot: WeuSlot) {
         if let Some(class) = self.table.note_use(slot).class() {
             self.policy.shared(slot, class);
         }
     }
 
-    /// Bounds on the slots that hold dirty data: pinned extents have capacity beside it.
+    /// Bounds on slots with dirty data, after those of pinned extents.
     pub(crate) fn dirty_bounds(&self, base: &Base) -> DirtyBounds {
         let slots = self.table.len() - self.kept.units_max();
         DirtyBounds::new(slots, base.cfg().dirty.high_percent)
     }
 
-    /// Adds a body of a volume's dirty data in the slot; `own`: it was stored there as such.
+    /// Adds a dirty body of a volume to the slot; `own`: it was stored as a dirty extent.
     pub(crate) fn add_dirty(&mut self, volume: VolumeId, slot: WeuSlot, own: bool) {
         self.table.pin(slot);
         self.dirty.add(volume, slot, own);
     }
 
-    /// Removes a body of a volume's dirty data in the slot.
+    /// Removes a dirty body of a volume from the slot.
     pub(crate) fn remove_dirty(&mut self, volume: VolumeId, slot: WeuSlot, own: bool, base: &mut Base) {
         self.table.unpin(slot);
         self.dirty.remove(volume, slot, own);
@@ -161,7 +152,7 @@ impl Slots {
 }
 
 impl Slots {
-    /// Adds the unit in the slot to the class, as its newest one.
+    /// Adds the unit in the slot to the class as its newest one.
     pub(crate) fn join(&mut self, slot: WeuSlot, class: ClassId) {
         if let Some(before) = self.table.get(slot).class() {
             self.leave_class(slot, before);
@@ -187,8 +178,8 @@ impl Slots {
         self.table.set_class(slot, None);
     }
 
-    /// The class that the unit in the slot is to be in. One with dirty data in the default class stays there, and one of
-    /// kept extents stays until nothing in it is kept.
+    /// Returns the class for the unit in the slot. One with dirty data remains in the default class, and one of kept
+    /// extents remains in theirs until it has none.
     fn home(&self, slot: WeuSlot) -> ClassId {
         let entry = self.table.get(slot);
         if entry.class() == Some(ClassId::KEPT) {
@@ -200,7 +191,7 @@ impl Slots {
         self.classes.of_owner(entry.owner())
     }
 
-    /// The class that a unit found by a start is to be in; `is_kept`: it is one of kept extents.
+    /// Adds a unit found by a start to its class; `is_kept`: it is a unit of kept extents.
     pub(crate) fn join_found(&mut self, slot: WeuSlot, is_kept: impl FnOnce(&Self) -> bool) {
         let class = if self.dirty.contains(slot) {
             ClassId::DEFAULT
@@ -226,13 +217,14 @@ impl Slots {
         }
     }
 
-    /// Records the owner of the unit: the volume of most of its extents. It is in no class yet, or in the right one.
+    /// Determines the owner of the unit: the volume of most of its extents. It is in no class yet, or in the right
+    /// one.
     pub(crate) fn set_owner(&mut self, slot: WeuSlot, keys: impl Iterator<Item = ExtentKey> + Clone) {
         let owner = majority(keys.map(|key| key.volume));
         self.table.set_owner(slot, owner);
     }
 
-    /// Moves the unit to another class if needed: its owner is determined now, or all in it has become clean.
+    /// Moves the unit to another class if its owner has been determined, or all of it has become clean.
     pub(crate) fn settle(&mut self, slot: WeuSlot, base: &mut Base) {
         if !self.classes.are_divided() {
             return;
@@ -244,13 +236,13 @@ impl Slots {
         }
     }
 
-    /// Applies a volume's share of the cache. Returns its previous class, if that changed: its open unit is to be
-    /// sealed, then units move ([`Self::move_home`]).
+    /// Applies a volume's share of the cache. Returns its previous class if that changed: the caller seals its open
+    /// unit, then calls [`Self::move_home`].
     pub(crate) fn configure_share(&mut self, volume: VolumeId, share: &ShareConfig) -> Option<ClassId> {
         self.classes.configure(volume, share).map(|(before, _)| before)
     }
 
-    /// Moves units whose owner has another class now.
+    /// Moves units whose owner is in another class now.
     pub(crate) fn move_home(&mut self, base: &mut Base) {
         let moves =
             |(slot, class): (WeuSlot, Option<ClassId>)| class.is_some_and(|class| class != self.home(slot));
@@ -268,7 +260,7 @@ impl Slots {
         }
     }
 
-    /// The classes in the order in which they lose a unit.
+    /// Classes in the order in which they lose a unit.
     pub(crate) fn losers(&self, is_for_clean: bool, is_for_dirty: bool, now_ms: u64) -> Vec<ClassId> {
         let class = self.classes.wanting().filter(|_| is_for_clean);
         let Self { policy, table, classes, .. } = self;
@@ -276,8 +268,8 @@ impl Slots {
         losers(classes.standings(now_ms, last_used), SlotPurpose { class, is_for_dirty })
     }
 
-    /// Returns the unit of the class to evict next, and `true` if others were, or may be, passed over because they are
-    /// in use; `are_hits`: stored extents are being read. Returns `None` if none may be evicted.
+    /// Returns the next unit of the class to evict, and `true` if others were, or may be, skipped because they are in
+    /// use; `are_hits`: stored extents are being read. Returns `None` if no unit can be evicted.
     pub(crate) fn victim(
         &mut self,
         class: ClassId,
@@ -299,7 +291,7 @@ impl Slots {
         victim.map(|slot| (slot, pinned))
     }
 
-    /// Records that slots that could not be evicted may have become evictable.
+    /// Clears the records of slots and classes without a victim.
     pub(crate) fn look_for_victims(&mut self) {
         self.no_victim_ms = None;
         self.classes.look_for_victims();
@@ -315,23 +307,20 @@ impl Slots {
         self.no_victim_ms == Some(now_ms)
     }
 
-    /// Records that a slot waits for a sweep of the index.
     pub(crate) const fn want_sweep(&mut self, is_wanted: bool) {
         self.is_sweep_urgent |= is_wanted;
     }
 
-    /// Returns `true` if a slot waits for a sweep of the index.
     pub(crate) const fn is_sweep_urgent(&self) -> bool {
         self.is_sweep_urgent
     }
 
-    /// Records the end of the sweep that a slot waited for.
     pub(crate) const fn sweep_is_over(&mut self) {
         self.is_sweep_urgent = false;
     }
 }
 
-/// Stored extents.
+/// Expected contents of stored extents.
 impl Slots {
     /// Expected contents of the pages of a location.
     pub(crate) fn expected(
@@ -371,8 +360,8 @@ impl Slots {
         }
     }
 
-    /// Expected contents of the pages of a dirty body. Nothing verifies in a slot that has had another unit since:
-    /// that happens where a device reported dirty data that it no longer has.
+    /// Expected contents of the pages of a dirty body. If the slot has had another unit since, nothing verifies: that
+    /// happens when a device reported dirty data that it no longer holds.
     pub(crate) fn expected_dirty(
         &self,
         place: &Place,

@@ -1,6 +1,6 @@
-//! Pinned extents in slots: the units that hold them, the next of these to evict, and those that join their class.
+//! Pinned extents in slots: the units of their class, the next of these to evict, and units that join it.
 //!
-//! Invariant: a slot counts the mappings of kept extents that lead to its present unit (see `kept`).
+//! Invariant: a slot counts the mappings of kept extents to its current unit (see `kept`).
 //!
 //! Out of scope: mappings (see `catalog`).
 
@@ -16,7 +16,6 @@ use crate::device::slots::table::SlotState;
 use crate::index::file_index::Mapping;
 
 impl Slots {
-    /// Sets the pinned ranges of a volume of `extents` extents.
     pub(crate) fn configure_pins(&mut self, volume: VolumeId, pins: &[Range<u64>], extents: u64) {
         self.kept.configure(volume, pins, extents);
         self.classes.set_kept(self.kept.units_max());
@@ -26,17 +25,16 @@ impl Slots {
         self.classes.units(ClassId::KEPT)
     }
 
-    /// Records that the unit in the slot is removed.
+    /// Records the removal of the unit in the slot, which may have had kept extents.
     pub(crate) fn kept_may_be_gone(&mut self, slot: WeuSlot) {
         self.kept.note_change(self.table.get(slot).kept() > 0);
     }
 
-    /// Records that a kept extent could not be placed.
     pub(crate) fn kept_not_placed(&mut self, key: ExtentKey) {
         self.kept.note_change(self.kept.has(key));
     }
 
-    /// Returns `true` if content in the slot is where kept extents are to be.
+    /// Returns `true` if kept extents may share content in the slot.
     pub(crate) fn may_keep_in(&self, slot: WeuSlot) -> bool {
         self.table.get(slot).class() == Some(ClassId::KEPT) && self.kept.takes_in(slot)
     }
@@ -53,7 +51,7 @@ impl Slots {
         self.kept.note_change(!is_safe);
     }
 
-    /// Counts the end of a mapping of a kept extent.
+    /// Counts the end of a kept extent's mapping.
     pub(crate) fn kept_unmapped(&mut self, key: ExtentKey, mapping: Mapping, base: &mut Base) {
         self.kept.note_change(true);
         let was_safe = match mapping {
@@ -68,7 +66,7 @@ impl Slots {
         self.kept.count_safe(key.volume, -i64::from(was_safe));
     }
 
-    /// Counts a mapping to the slot as one of a kept extent, or (`is_kept` false) of one that is kept no more.
+    /// Counts a mapping to the slot as one of a kept extent, or, if `is_kept` is `false`, as released.
     pub(crate) fn count_kept_in(&mut self, slot: WeuSlot, is_kept: bool, base: &mut Base) {
         if is_kept {
             self.table.keep(slot);
@@ -77,14 +75,14 @@ impl Slots {
         }
     }
 
-    /// Counts one mapping of a kept extent less to the slot.
+    /// Decrements the slot's count of kept extents.
     fn let_go_in(&mut self, slot: WeuSlot, base: &mut Base) {
         if self.table.let_go(slot) == 0 {
             self.nothing_kept_in(slot, base);
         }
     }
 
-    /// Lets a unit of the class without kept extents age as any other one, or makes it the next to be evicted if no
+    /// Returns a unit of the class without kept extents to normal ageing, or makes it the next to be evicted if no
     /// mapping leads to it.
     pub(crate) fn nothing_kept_in(&mut self, slot: WeuSlot, base: &mut Base) {
         let entry = self.table.get(slot);
@@ -102,23 +100,23 @@ impl Slots {
         self.look_for_victims();
     }
 
-    /// Returns a unit without mappings that may be evicted now.
+    /// Returns a unit without mappings that can be evicted now.
     pub(crate) fn dead_unit(&mut self) -> Option<WeuSlot> {
         self.kept.dead_unit(&mut self.table)
     }
 
-    /// Returns `true` if the class may have one unit more; `anew`: for relocations.
+    /// Returns `true` if the class may have one more unit; `anew`: for relocations.
     pub(crate) fn has_room_to_keep(&self, anew: bool) -> bool {
         self.kept.has_room(self.kept_units(), anew)
     }
 
-    /// Returns `true` if a unit that was found with these extents is one of the class.
+    /// Returns `true` if a unit found with these extents belongs to the class.
     pub(crate) fn joins_kept(&self, mut keys: impl Iterator<Item = ExtentKey>) -> bool {
         self.kept.is_used() && keys.all(|key| self.kept.has(key)) && self.has_room_to_keep(false)
     }
 
-    /// Returns `true` if a unit with these mappings in an index image is one of the class. Overwritten extents do not
-    /// count, so that a header may decide otherwise.
+    /// Returns `true` if a unit with these mappings in an index image belongs to the class. Overwritten extents are
+    /// not visible there, so its header may lead to another result.
     pub(crate) fn joins_kept_with(&self, mappings: &MappingCounts) -> bool {
         mappings.are_of_kept() && self.has_room_to_keep(false)
     }

@@ -1,4 +1,4 @@
-//! Tests of the interplay of slots, classes and policy.
+//! Tests of slots, classes and policy together.
 
 use zc_core::{FingerprintKind, Generation, VolumeId, WeuSeq, WeuSlot};
 use zc_format::{Geometry, PlanOptions};
@@ -19,7 +19,7 @@ fn slots() -> Slots {
     Slots::new(&ManagerConfig::new(geometry, FingerprintKind::Blake3, 1024))
 }
 
-/// Gives a slot a unit of the default class.
+/// Opens a unit of the default class in a slot.
 fn open(slots: &mut Slots) -> (WeuSlot, Generation) {
     let slot = WeuSlot(u32::try_from(slots.table().free_len()).unwrap());
     slots.table_mut().release(slot);

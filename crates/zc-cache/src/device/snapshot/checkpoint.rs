@@ -1,4 +1,4 @@
-//! Checkpoints: the contents of the journal in one piece, so that its blocks may be overwritten.
+//! Checkpoints: condense the contents of the journal, so that its blocks may be overwritten.
 
 use zc_core::{JournalSeq, VolumeId, WeuSlot};
 use zc_format::{CheckpointHeader, RECORDS_PER_BLOCK, Record};
@@ -11,27 +11,28 @@ use crate::index::file_index::{Keep, Mapping, SweepCursor};
 use crate::ops::meta::Op;
 use crate::seam::Action;
 
-/// Checkpoint blocks written at once.
+/// Checkpoint blocks per write.
 const CHECKPOINT_BLOCKS: usize = 64;
 /// Index buckets visited per step of a checkpoint.
 const CHECKPOINT_BUCKETS: usize = 2048;
 /// Slots visited per step of a checkpoint.
 const CHECKPOINT_SLOTS: u32 = 512;
 
-/// The newest checkpoint and the one that is on its way.
+/// Newest checkpoint, and the one in progress.
 #[derive(Debug)]
 pub(crate) struct Checkpoints {
     running: Option<CheckpointWrite>,
     sequence: u64,
-    /// Area that holds it, of two.
+    /// Its area, of two.
     area: usize,
     missing: bool,
-    /// Sequence of the one that a start would find.
+    /// Sequence of the checkpoint that a start would find.
     found: u64,
 }
 
 impl Checkpoints {
-    /// After a start that found a checkpoint in this area, or none. The next ones number from `sequence` on.
+    /// Creates the state from the checkpoint that a start found in this area, if any. `sequence`: number of the next
+    /// one.
     pub(crate) const fn new(sequence: u64, area: usize, found: Option<u64>) -> Self {
         let (missing, found) = match found {
             Some(found) => (false, found),
@@ -40,7 +41,7 @@ impl Checkpoints {
         Self { running: None, sequence, area, missing, found }
     }
 
-    /// Sequence of the one that a start would find.
+    /// Sequence of the checkpoint that a start would find.
     pub(crate) const fn found(&self) -> u64 {
         self.found
     }
@@ -49,7 +50,7 @@ impl Checkpoints {
         self.area
     }
 
-    /// Abandons the one in progress.
+    /// Abandons the checkpoint in progress.
     pub(crate) fn give_up(&mut self) {
         self.running = None;
     }
@@ -77,7 +78,7 @@ enum CheckpointStep {
 }
 
 impl CheckpointWrite {
-    /// Takes one step. Returns `false` when it now waits for the device.
+    /// Executes one step. Returns `false` if it must wait for the device.
     fn step(&mut self, catalog: &mut Catalog, base: &mut Base) -> bool {
         match &mut self.step {
             CheckpointStep::Slots(next) => {
@@ -144,8 +145,7 @@ impl CheckpointWrite {
         }
     }
 
-    /// Writes the full blocks that have come together, or all when `last`. Returns `false` when it waits for the
-    /// device.
+    /// Writes the full blocks collected so far, or all if `last`. Returns `false` if it must wait for the device.
     fn write_chunk(&mut self, last: bool, base: &mut Base) -> bool {
         let full = self.carry.len() / RECORDS_PER_BLOCK * RECORDS_PER_BLOCK;
         if !last && full < CHECKPOINT_BLOCKS * RECORDS_PER_BLOCK {
@@ -174,13 +174,13 @@ impl CheckpointWrite {
     }
 }
 
-/// Adds the records of a slot that a restart needs. Without `room` for its invalid bases (besides two records for
-/// each slot that follows) the slot is abandoned at the next restart: an omitted base would be trusted then.
+/// Adds the records of a slot that a restart needs. If `room` is too small for its invalid bases (besides two records
+/// for each following slot) the slot is dropped at the next restart: an omitted base would be trusted then.
 fn slot_records(id: WeuSlot, room: u64, catalog: &Catalog, into: &mut Vec<Record>) {
     let slot = catalog.table().get(id);
     let generation = slot.generation();
     if zc_core::u64_from_usize(slot.void_bases().len()) > room {
-        // The slot may still get dirty data, as another write of content that the unit has.
+        // The slot may still receive dirty data, as another write of content that is in the unit.
         retired_records(id, catalog, into);
         return;
     }
@@ -205,7 +205,7 @@ fn slot_records(id: WeuSlot, room: u64, catalog: &Catalog, into: &mut Vec<Record
         SlotState::Open | SlotState::Writing => {
             into.push(Record::SlotRetired { slot: id, generation: before });
         }
-        // A unit of this generation may turn up when its header is read; earlier ones are invalid.
+        // A unit of this generation may be found when its header is read; earlier ones are invalid.
         SlotState::Unread { known: false } if !slot.is_retired() && before.0 > 0 => {
             into.push(Record::SlotRetired { slot: id, generation: before });
         }
@@ -225,7 +225,7 @@ fn slot_records(id: WeuSlot, room: u64, catalog: &Catalog, into: &mut Vec<Record
     }
 }
 
-/// Adds the records of a slot whose bases are invalid. Targets of dirty records there are verified by the unit's
+/// Adds the records of a slot whose bases are invalid. Targets of dirty records in it are verified by the unit's
 /// number.
 fn retired_records(id: WeuSlot, catalog: &Catalog, into: &mut Vec<Record>) {
     let slot = catalog.table().get(id);
@@ -239,11 +239,11 @@ impl Checkpoints {
     pub(crate) fn is_due(&self, catalog: &Catalog, base: &Base) -> bool {
         let full = catalog.meta().journal().used_blocks() * 2 > catalog.meta().journal().ring_blocks();
         let missing = self.missing && base.is_loaded();
-        // The area of the next one holds the image that is being read.
+        // The next checkpoint would overwrite the area of the image that is being read.
         self.running.is_none() && !base.is_reading_image() && (full || missing)
     }
 
-    /// Begins a checkpoint that makes journal blocks before `journal_start` needless; it begins with these records.
+    /// Begins a checkpoint that makes journal blocks before `journal_start` obsolete; it begins with these records.
     pub(crate) fn begin(&mut self, journal_start: JournalSeq, records: Vec<Record>, catalog: &mut Catalog) {
         catalog.meta_mut().set_checkpointing(true);
         self.running = Some(CheckpointWrite {
@@ -258,7 +258,7 @@ impl Checkpoints {
         });
     }
 
-    /// Continues the checkpoint in progress until it waits for the device.
+    /// Continues the checkpoint in progress until it must wait for the device.
     pub(crate) fn pump(&mut self, catalog: &mut Catalog, base: &mut Base) {
         while let Some(mut writing) = self.running.take() {
             let busy = writing.in_flight || !writing.step(catalog, base);
@@ -269,8 +269,8 @@ impl Checkpoints {
         }
     }
 
-    /// Handles the completion of an operation of the checkpoint in progress. The first journal block that is still
-    /// needed when it was the last one.
+    /// Handles the completion of an operation of the checkpoint in progress. After the last one, returns the first
+    /// journal block that is still needed.
     pub(crate) fn step_done(
         &mut self,
         kind: Op,

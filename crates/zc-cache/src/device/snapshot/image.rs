@@ -1,14 +1,13 @@
-//! The index image of a clean stop: both indexes and the state of the slots, for the next start (`FORMAT.md`, section
-//! 10).
+//! Index image of a clean stop: both indexes and the state of the slots, for the next start (`FORMAT.md`, section 10).
 //!
-//! Job: write it to the unused checkpoint area when everything else is durable, a bounded number of pieces at once;
-//! determine if it may be named.
+//! Writes it to the unused checkpoint area, with a bounded number of pieces in flight, when everything else is
+//! durable; determines if the superblock may name it.
 //!
-//! Invariants: entries that do not lead to a readable unit are not in it. It is named only if all of it was written
-//! and nothing was recorded since it was begun: all changes of indexes or slots are recorded, except removals by a
-//! sweep. An older checkpoint that dirty data may need is not overwritten.
+//! Invariants: it contains only entries of readable units. It is named only if all of it was written and nothing was
+//! recorded since it was begun: all changes of indexes or slots are recorded, except removals by a sweep. An older
+//! checkpoint that dirty data may need is not overwritten.
 //!
-//! Out of scope: making it durable, and naming it. The last flush of the stop does the first, the driver the second.
+//! Out of scope: its durability, by the last flush of the stop, and naming it, by the driver.
 
 use zc_core::ErrorKind;
 use zc_format::{ImageDirectory, ImageHead, ImagePart, ImagePiece, ImageSlot};
@@ -22,23 +21,22 @@ use crate::index::file_index::{Keep, Mapping, SweepCursor};
 use crate::ops::meta::Op;
 use crate::seam::{Action, ImageBytes, ImageFault, Note};
 
-/// Pieces being written at once.
+/// Maximum writes of pieces in flight.
 const PIECES_IN_FLIGHT: u32 = 4;
 
-/// Progress of the image of this session.
+/// Progress of this session's image.
 #[derive(Debug, Default)]
 enum ImageWrite {
     #[default]
     None,
     Writing(Writing),
-    /// Written, when this number of records had been appended to the journal.
+    /// Written, with the number of records appended to the journal at its beginning.
     Written {
         position: u64,
     },
     Omitted,
 }
 
-/// The image of this session. See the module documentation.
 #[derive(Debug, Default)]
 pub(crate) struct ImageWriter {
     image: ImageWrite,
@@ -48,10 +46,10 @@ pub(crate) struct ImageWriter {
 struct Writing {
     head: ImageHead,
     area: usize,
-    /// Records in the journal when it began.
+    /// Records in the journal at its beginning.
     position: u64,
     cursor: SweepCursor,
-    /// The next piece. The directory, which is the first one, comes behind the last.
+    /// Next piece. The directory, which is the first piece, is written after the last.
     next: u64,
     directory: ImageDirectory,
     is_directory_written: bool,
@@ -61,7 +59,7 @@ struct Writing {
 }
 
 impl ImageWriter {
-    /// Continues the image of a stop when all else is durable. Returns `true` when there is nothing left to do.
+    /// Continues the image of a stop when everything else is durable. Returns `true` when no work is left.
     /// `keeps_dirty`: dirty data stays on the device.
     pub(crate) fn pump(
         &mut self,
@@ -95,7 +93,7 @@ impl ImageWriter {
         }
     }
 
-    /// Records that there will be no image.
+    /// Decides that no image is written.
     pub(crate) fn leave_none(&mut self) {
         self.image = ImageWrite::Omitted;
     }
@@ -108,7 +106,7 @@ impl ImageWriter {
         }
     }
 
-    /// Returns `true` if all of the image was written, and is still valid.
+    /// Returns `true` if all of the image was written and it is still valid.
     pub(crate) fn is_whole(&self, catalog: &Catalog) -> bool {
         let appended = catalog.meta().journal().appended();
         matches!(self.image, ImageWrite::Written { position } if position == appended)
@@ -116,8 +114,7 @@ impl ImageWriter {
 }
 
 impl Writing {
-    /// Writes the next piece, or directory and head behind the last. Returns `false` if there is nothing left to
-    /// write.
+    /// Writes the next piece, or directory and head after the last. Returns `false` if no write is left.
     fn write_part(&mut self, catalog: &mut Catalog, base: &mut Base) -> bool {
         let salt = base.cfg().geometry.salt;
         let (first_block, bytes) = if let Some(piece) = self.head.piece(self.next) {
@@ -134,7 +131,7 @@ impl Writing {
         } else {
             return false;
         };
-        // Swept entries make it shorter than estimated, and nothing is added at a stop.
+        // Swept entries make it shorter than estimated, and nothing is added during a stop.
         if self.directory.blocks() > base.cfg().geometry.checkpoint_blocks {
             self.fault = Some(ImageFault::NoRoom);
             return false;
@@ -147,7 +144,7 @@ impl Writing {
     }
 }
 
-/// A stop that is not a clean one needs no image.
+/// An unclean stop needs no image.
 fn begin_image(
     keeps_dirty: bool,
     catalog: &Catalog,
@@ -164,7 +161,7 @@ fn begin_image(
         region_map_sequence: catalog.meta().newest_map(),
         ..image_shape(catalog, base)
     };
-    // A start falls back to the checkpoint that this session began from, if the newest one is damaged.
+    // If the newest checkpoint is corrupt, a start falls back to the one that this session began from.
     let fault = if keeps_dirty && base.stats.checkpoints > 0 {
         Some(ImageFault::Dirty)
     } else if !head.fits(base.cfg().geometry.checkpoint_blocks) {
@@ -190,7 +187,7 @@ fn begin_image(
     })
 }
 
-/// Head of an image of the present indexes: its sizes and its prerequisites.
+/// Head of an image of the current indexes: its sizes and prerequisites.
 pub(crate) fn image_shape(catalog: &Catalog, base: &Base) -> ImageHead {
     let geometry = &base.cfg().geometry;
     ImageHead {
@@ -241,7 +238,7 @@ fn image_slots(piece: &ImagePiece, table: &SlotTable) -> Vec<u8> {
     units
 }
 
-/// Ends the image: none of it is in flight, and nothing is left to write.
+/// Ends the image: no write is in flight or left.
 fn end_image(writing: &Writing, base: &mut Base) -> ImageWrite {
     match writing.fault {
         None => ImageWrite::Written { position: writing.position },

@@ -1,6 +1,6 @@
-//! The open units of clean extents: placement of finished runs, and the writes of full units. Each class of units
-//! that is being filled has one (see `classes`). The packer chooses the place of an extent; the entries of a header
-//! are by offset regardless of the order of placement.
+//! Open units of clean extents: placement of finished runs, and the writes of full units. Each class has at most one
+//! open unit (see `classes`). The packer chooses the place of an extent; the entries of a header are ordered by
+//! offset.
 //!
 //! Invariant: a unit is read from memory until its write has completed.
 //!
@@ -21,10 +21,10 @@ use crate::expect_held::ExpectHeld;
 use crate::ops::unit::Op;
 use crate::seam::Action;
 
-/// WEUs that may be on their way to the device at once.
+/// Maximum WEU writes in flight.
 const WRITING_MAX: usize = 4;
 
-/// The unit that clean extents of a class are placed in.
+/// Open unit of a class.
 #[derive(Debug)]
 struct OpenWeu {
     unit: Unit,
@@ -32,30 +32,28 @@ struct OpenWeu {
     opened_ms: u64,
 }
 
-/// A unit whose write has not completed.
 #[derive(Debug)]
 struct WritingWeu {
     buf: BufId,
     keys: Vec<(ExtentKey, u32)>,
 }
 
-/// See the module documentation.
 #[derive(Debug, Default)]
 pub(crate) struct CleanUnits {
-    /// The units that are being filled, one a class at most.
+    /// Open units, at most one per class.
     open: BTreeMap<ClassId, OpenWeu>,
     writing: Map<WeuSlot, WritingWeu>,
 }
 
 impl CleanUnits {
-    /// The memory of the slot's unit, while that is read from there.
+    /// Memory of the slot's unit, while reads use it.
     pub(super) fn memory_of(&self, slot: WeuSlot) -> Option<BufId> {
         let open = self.open.values().find(|open| open.unit.slot() == slot).map(|open| open.unit.buf());
         open.or_else(|| self.writing.get(&slot).map(|weu| weu.buf))
     }
 
-    /// Returns the class of the unit being filled in the slot, if there is one, and `true` if it has an extent of a
-    /// matching volume.
+    /// Returns the class of the unit being filled in the slot, if any, and `true` if it has an extent of a matching
+    /// volume.
     pub(crate) fn find_open(
         &self,
         slot: WeuSlot,
@@ -65,7 +63,8 @@ impl CleanUnits {
         Some((*class, open.unit.has_extent_of(is_one)))
     }
 
-    /// Puts an extent into the open unit of its class; `together`: it came with others. Returns its place.
+    /// Appends an extent to the open unit of its class; `together`: it belongs to a batch of several. Returns its
+    /// place.
     ///
     /// # Errors
     /// There is no capacity for it.
@@ -86,7 +85,7 @@ impl CleanUnits {
         Ok((unit.slot(), unit.generation(), stored))
     }
 
-    /// Finds a place for one more extent in the open WEU of a class: seals a full one, opens the next.
+    /// Finds space for one more extent in the open WEU of a class: seals a full one, opens the next.
     fn make_room(
         &mut self,
         class: ClassId,
@@ -124,7 +123,7 @@ impl CleanUnits {
         Some(offset_bytes)
     }
 
-    /// Opens a WEU of a class, if a slot is free and not too many are on their way to the device.
+    /// Opens a WEU of a class, if a slot is free and not too many writes are in flight.
     fn open_next(
         &mut self,
         class: ClassId,
@@ -184,7 +183,7 @@ impl CleanUnits {
         catalog.slots_mut().settle(slot, base);
     }
 
-    /// Returns `true` if a unit is on its way to the device.
+    /// Returns `true` if a unit write is in flight.
     pub(crate) fn has_units_in_flight(&self) -> bool {
         !self.writing.is_empty()
     }
@@ -196,7 +195,7 @@ impl CleanUnits {
         }
     }
 
-    /// Seals the open WEUs that have been open for too long.
+    /// Seals WEUs that have exceeded the maximum open time.
     pub(crate) fn age_open_weus(&mut self, catalog: &mut Catalog, base: &mut Base) {
         let (age, now_ms) = (base.cfg().weu_max_age_ms, base.now_ms());
         let is_old = |open: &OpenWeu| !open.unit.is_empty() && now_ms.saturating_sub(open.opened_ms) >= age;
@@ -230,8 +229,8 @@ impl CleanUnits {
     }
 }
 
-/// An empty unit for extents of a class, or dirty ones, if a slot may be used again. Else the sweep that frees slots
-/// hurries.
+/// Opens an empty unit for clean extents of a class or for dirty ones, if a slot can be reused. Otherwise speeds up
+/// the sweep that frees slots.
 pub(super) fn open_unit(class: ClassId, catalog: &mut Catalog, base: &mut Base) -> Option<Unit> {
     let weu_seq = base.session.next();
     let Some((slot, generation)) = catalog.table_mut().open(weu_seq) else {

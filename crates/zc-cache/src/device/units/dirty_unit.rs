@@ -1,8 +1,8 @@
-//! The unit that dirty extents are placed in, and its writes.
+//! Unit for dirty extents, and its writes.
 //!
-//! A unit is written in pieces, one for each commit; a page is never written twice, so that flushed data cannot be
-//! torn. When it is full the rest goes out with a header, as for any WEU. A failed write is retried: dirty data is
-//! not abandoned while the device works.
+//! A unit is written in pieces, one for each commit; no page is written twice, so that a torn write cannot damage
+//! flushed data. A full unit is completed by a write of its remainder with a header, as for any WEU. A failed write is
+//! retried: dirty data is not abandoned while the device works.
 //!
 //! Invariant: a unit is read from memory until all its writes have completed. A slot is pinned once for each dirty
 //! body. Out of scope: the set of dirty extents, and the time of a commit.
@@ -24,21 +24,20 @@ use crate::ops::dirty::{Op as DirtyOp, Part};
 use crate::ops::unit::Op;
 use crate::seam::{Action, Purpose, Source};
 
-/// Times a failed write of a dirty unit is tried again.
+/// Maximum attempts to write a piece of a dirty unit.
 const PART_TRIES: u32 = 4;
 
-/// The unit that dirty extents are placed in.
+/// Unit being filled with dirty extents.
 #[derive(Debug)]
 pub(crate) struct DirtyUnit {
     unit: Unit,
     fill_bytes: u32,
     written_bytes: u32,
-    /// Everything before this has been written, and no write of it is in flight.
+    /// Bytes before this offset are written, with no write of them in flight.
     settled_bytes: u32,
     parts: u32,
 }
 
-/// A full dirty unit whose last writes have not completed.
 #[derive(Debug)]
 struct SealedUnit {
     buf: BufId,
@@ -47,12 +46,12 @@ struct SealedUnit {
     data_bytes: u32,
     number: u64,
     tries: u32,
-    /// Writes of pieces in flight, and `true` if the last write has completed.
+    /// Piece writes in flight, and `true` once the last write has completed.
     parts: u32,
     ended: bool,
 }
 
-/// The dirty unit that is being filled, and the writes of all of them.
+/// Dirty unit being filled, and the writes of all dirty units.
 #[derive(Debug, Default)]
 pub(crate) struct DirtyUnits {
     open: Option<DirtyUnit>,
@@ -83,20 +82,20 @@ impl DirtyUnit {
         self.unit.buf()
     }
 
-    /// Description of the growing unit in a journal block.
+    /// Description of the unit being filled, for a journal block.
     pub(crate) const fn growing(&self) -> GrowingUnit {
         let page = self.written_bytes / limits::BLOCK_BYTES;
         GrowingUnit { slot: self.unit.slot(), generation: self.unit.generation(), page }
     }
 
-    /// Zeros its memory from its fill to `end`, so that old contents do not reach the device.
+    /// Zeros its memory from the fill level to `end`, so that old contents do not reach the device.
     pub(crate) fn zero_until(&self, end_bytes: u32, base: &mut Base) {
         self.unit.zero(self.fill_bytes, end_bytes, base);
     }
 }
 
 impl DirtyUnits {
-    /// The unit that is being filled.
+    /// Unit being filled.
     pub(crate) const fn open(&self) -> Option<&DirtyUnit> {
         self.open.as_ref()
     }
@@ -105,12 +104,12 @@ impl DirtyUnits {
         &self.writes
     }
 
-    /// The writes of pieces, for notifications of flushes.
+    /// Piece writes, to be notified of flushes.
     pub(crate) const fn writes_mut(&mut self) -> &mut UnitWrites {
         &mut self.writes
     }
 
-    /// Returns `true` if a unit that is being filled is in the slot, and has an extent of such a volume.
+    /// Returns `true` if the unit being filled is in the slot and has an extent of a matching volume.
     pub(crate) fn has_open_extent_of(&self, slot: WeuSlot, is_one: impl Fn(VolumeId) -> bool) -> bool {
         self.open
             .as_ref()
@@ -119,7 +118,7 @@ impl DirtyUnits {
             .is_some_and(|unit| unit.has_extent_of(is_one))
     }
 
-    /// The memory of the slot's unit, while that is read from there.
+    /// Memory of the slot's unit, while reads use it.
     pub(super) fn memory_of(&self, slot: WeuSlot) -> Option<BufId> {
         let open = self.open.as_ref().filter(|open| open.slot() == slot).map(DirtyUnit::buf);
         open.or_else(|| self.sealed.get(&slot).map(|sealed| sealed.buf))
@@ -129,18 +128,18 @@ impl DirtyUnits {
         self.open.as_ref().is_some_and(|open| open.slot() == slot)
     }
 
-    /// Returns `true` if a full unit is on its way to the device.
+    /// Returns `true` if a full unit has writes in flight.
     pub(super) fn is_any_sealed(&self) -> bool {
         !self.sealed.is_empty()
     }
 
-    /// Returns `true` if the unit that is being written in the slot is one of dirty extents.
+    /// Returns `true` if the unit being written in the slot contains dirty extents.
     pub(crate) fn is_sealed(&self, slot: WeuSlot) -> bool {
         self.sealed.contains_key(&slot)
     }
 
-    /// Puts a dirty extent into the dirty unit. From now on its slot counts as dirty. Returns its place, or none
-    /// without a slot.
+    /// Places a dirty extent in the dirty unit, whose slot then counts as dirty. Returns its place, or `None` without
+    /// a slot.
     pub(crate) fn place(
         &mut self,
         content: &Content,
@@ -178,8 +177,8 @@ impl DirtyUnits {
         true
     }
 
-    /// Writes the pages of the unit that hold data and are not written yet. The next extent begins on a new page.
-    /// `durable`: the pages are durable on completion; else a flush is to follow.
+    /// Writes the pages of the unit that contain unwritten data. The next extent begins on a new page. `durable`:
+    /// writes with FUA; otherwise a flush must follow.
     pub(crate) fn write_pages(&mut self, durable: bool, base: &mut Base) {
         let Some(open) = self.open.as_ref().filter(|open| open.has_unwritten()) else { return };
         let end_bytes = open.fill_bytes.next_multiple_of(limits::BLOCK_BYTES);
@@ -187,10 +186,10 @@ impl DirtyUnits {
         self.write_part(end_bytes, durable, base);
     }
 
-    /// Writes the unit from where it was written to `end_bytes`, a page's; the number of the write.
+    /// Writes the unit from the written offset to `end_bytes`, a page boundary; returns the number of the write.
     ///
     /// # Panics
-    /// When no unit is being filled.
+    /// If no unit is being filled.
     pub(crate) fn write_part(&mut self, end_bytes: u32, durable: bool, base: &mut Base) -> u64 {
         let Self { open, writes, .. } = self;
         let open = open.as_mut().expect_held();
@@ -223,7 +222,7 @@ impl DirtyUnits {
     ) -> bool {
         if let Err(error) = result {
             base.stats.device_write_errors += 1;
-            // The flush within a durable write may have failed: the next one would not report the loss.
+            // The flush within a durable write may have failed, which a retry would not report.
             if base.is_good() && part.tries < PART_TRIES && !part.durable {
                 self.issue_part(Part { tries: part.tries + 1, ..part }, base);
                 return false;
@@ -244,7 +243,7 @@ impl DirtyUnits {
         result.is_ok()
     }
 
-    /// Writes the rest of the unit, with its header.
+    /// Writes the remainder of the unit with its header.
     pub(crate) fn seal(&mut self, catalog: &mut Catalog, base: &mut Base) {
         let Some(open) = self.open.take() else { return };
         let DirtyUnit { unit, fill_bytes, written_bytes, parts, .. } = open;
@@ -302,7 +301,7 @@ impl DirtyUnits {
         self.end_unit(slot, catalog, base);
     }
 
-    /// Switches reads of the unit to the device, when nothing of it is in flight any more.
+    /// Switches reads of the unit to the device once none of its writes is in flight.
     fn end_unit(&mut self, slot: WeuSlot, catalog: &mut Catalog, base: &mut Base) {
         if !self.sealed.get(&slot).is_some_and(|sealed| sealed.ended && sealed.parts == 0) {
             return;
@@ -312,14 +311,14 @@ impl DirtyUnits {
         catalog.unit_written(slot, base);
     }
 
-    /// Drops the unit that is being filled, because the device failed for good.
+    /// Drops the unit being filled, because the device has failed.
     pub(crate) fn drop_open(&mut self, base: &mut Base) {
         if let Some(open) = self.open.take() {
             base.port.release(open.buf());
         }
     }
 
-    /// Returns `true` if dirty data may point at a slot: it is on the device, or in the unit that the next commit
+    /// Returns `true` if dirty data may refer to a slot: it is on the device, or in the unit that the next commit
     /// writes; and at most `lent_max` slots are kept for that alone.
     pub(crate) fn may_hold(&self, slot: WeuSlot, lent_max: u64, slots: &Slots) -> bool {
         let is_filling = self.is_open(slot);
@@ -327,8 +326,8 @@ impl DirtyUnits {
         (is_filling || slots.table().is_on_device(slot)) && has_room
     }
 
-    /// Returns `true` if only the device has the data at the place. The unit being filled stays in memory, but that
-    /// memory is not written again: a page of it on the device may be damaged there already.
+    /// Returns `true` if the place is read from the device only. The unit being filled stays in memory, but is not
+    /// written again, and a page of it on the device may be corrupt already.
     pub(crate) fn is_left_to_device(&self, place: &Place) -> bool {
         let offset_bytes = u32::from(place.offset_units) * limits::PLACE_ALIGN_BYTES;
         let open = self.open.as_ref().filter(|open| open.slot() == place.slot);

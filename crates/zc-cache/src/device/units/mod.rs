@@ -1,5 +1,4 @@
-//! Units in memory: units that are being filled and those whose writes have not completed; and reads of stored
-//! extents, from memory or the device.
+//! Units in memory, being filled or written; and reads of stored extents, from memory or the device.
 //!
 //! Out of scope: choosing slots, and the mappings to a unit (see `catalog`).
 
@@ -22,7 +21,6 @@ use crate::index::file_index::Place;
 use crate::ops::OpKind;
 use crate::seam::{Action, ExtentRead, Proof, Source};
 
-/// See the module documentation.
 #[derive(Debug, Default)]
 pub(crate) struct Units {
     clean: CleanUnits,
@@ -34,7 +32,6 @@ impl Units {
         &self.clean
     }
 
-    /// Units of clean extents, for filling.
     pub(crate) const fn clean_mut(&mut self) -> &mut CleanUnits {
         &mut self.clean
     }
@@ -43,24 +40,23 @@ impl Units {
         &self.dirty
     }
 
-    /// Units of dirty extents, for filling and for notifications of flushes.
     pub(crate) const fn dirty_mut(&mut self) -> &mut DirtyUnits {
         &mut self.dirty
     }
 
-    /// Returns `true` if a unit is on its way to the device.
+    /// Returns `true` if a unit write is in flight.
     pub(crate) fn are_in_flight(&self) -> bool {
         self.clean.has_units_in_flight() || self.dirty.is_any_sealed()
     }
 
-    /// Source of reads of a slot's extents now.
+    /// Current source for reads of a slot's extents.
     pub(crate) fn source(&self, slot: WeuSlot) -> Source {
         let memory = self.clean.memory_of(slot).or_else(|| self.dirty.memory_of(slot));
         memory.map_or(Source::Device, Source::Memory)
     }
 
-    /// Proof of the content of a volume's stored sectors. Only whole extents have a fingerprint, and content in
-    /// memory is decoded where nothing is hashed.
+    /// Proof for the content of a volume's stored sectors. Only whole extents have a fingerprint, and content in
+    /// memory is decoded without hashing.
     pub(crate) fn proof(
         &self,
         volume: VolumeId,
@@ -75,7 +71,7 @@ impl Units {
         }
     }
 
-    /// The fingerprint of a whole extent that is still in memory, where no proof computes it, if it has no key.
+    /// Fingerprint of a whole extent in memory, which no proof computes, unless fingerprints are keyed.
     pub(crate) fn print_in_memory(
         &self,
         volume: VolumeId,
@@ -90,7 +86,7 @@ impl Units {
         (is_plain && in_memory).then(|| contents.headers().content_at(place.slot, stored)).flatten()
     }
 
-    /// Reads one stored extent in the background, from where it is now.
+    /// Reads one stored extent in the background from its current source.
     pub(crate) fn read_stored_extent(
         &self,
         kind: impl Into<OpKind>,
@@ -102,13 +98,13 @@ impl Units {
     }
 }
 
-/// Proof of a whole extent of the volume that is read from the device.
+/// Proof for a whole extent of the volume that is read from the device.
 pub(crate) fn proof_of_content(volume: VolumeId, base: &Base) -> Option<Proof> {
     let domain = base.volume(volume)?.cfg().domain;
     Some(Proof { kind: base.cfg().fingerprint, domain })
 }
 
-/// Reads one stored extent in the background, from there.
+/// Reads one stored extent in the background from `source`.
 pub(crate) fn read_stored_from(
     source: Source,
     kind: impl Into<OpKind>,

@@ -1,21 +1,20 @@
-//! Choice of an extent's place in the open unit.
+//! Packer: chooses an extent's place in the open unit.
 //!
-//! Job: a hit reads the 4 KiB pages that its extent touches. One that is appended where the last one ended
-//! often lies across one page more than its size needs. The packers are those of "Compression and SSD: Where
-//! and How?" (Zuck, Toledo, Sotnikov and Harnik, INFLOW 2014, section 3): *append* is its compaction,
-//! *first-fit* and *best-fit* are its bin packing. A bin is the free rest of a page behind earlier extents. The whole
-//! unit is in memory until it is written, so that bins need no buffer of their own, and none has to be emptied for
-//! another. An extent goes into a bin with enough space, else behind all others if it touches no more pages there
-//! than it must, else to the next page; the skipped end of the page becomes a bin.
+//! A hit reads the 4 KiB pages that its extent touches. An extent appended directly after the previous one often
+//! touches one page more than its size requires. The packers are those of "Compression and SSD: Where and How?" (Zuck,
+//! Toledo, Sotnikov and Harnik, INFLOW 2014, section 3): *append* is its compaction, *first-fit* and *best-fit* are
+//! its bin packing. A bin is the free end of a page after earlier extents. The whole unit is in memory until it is
+//! written, so bins need no buffers, and none must be emptied for another. An extent is placed in a bin with enough
+//! space; otherwise after all others if it touches no additional page there; otherwise at the next page, and the
+//! skipped end of the page becomes a bin.
 //!
-//! Extents that came together are appended under every packer: a reader of all of them reads the shared pages once,
-//! and scattered ones would take a device read each (the paper, section 4.2.1, has reads suffer from re-ordering in
-//! the same way).
+//! Extents of a batch are appended under every packer: a reader of all of them reads the shared pages once, whereas
+//! scattered ones would take a device read each (see the paper, section 4.2.1, on reads after re-ordering).
 //!
 //! Invariants: places are multiples of 64 bytes and do not overlap; a bin lies within a page, before the end of the
-//! last extent; at most [`BINS_MAX`] bins are inspected.
+//! last extent; at most [`BINS_MAX`] bins are searched.
 //!
-//! Out of scope: moving placed extents (the paper's re-ordering; one may have been read and shared already), packing
+//! Out of scope: moving placed extents (the paper's re-ordering; they may have been read and shared already), packing
 //! dirty units (their pages are written while they fill), holding bytes.
 
 use core::ops::Range;
@@ -25,8 +24,8 @@ use zc_core::limits::{BLOCK_BYTES, PLACE_ALIGN_BYTES};
 
 use crate::config::Packer;
 
-/// Bins that are inspected for an extent: the newest ones. With all of them padding is a tenth of a point less, with
-/// 8 it is five points more (extents of 4 KiB at 1.9:1).
+/// Newest bins that are searched for an extent. Without a bound padding is a tenth of a point less, with 8 it is five
+/// points more (extents of 4 KiB at 1.9:1).
 const BINS_MAX: usize = 64;
 
 /// Used parts of a unit.
@@ -38,26 +37,23 @@ pub(crate) struct Layout {
     bins: VecDeque<Range<u32>>,
 }
 
-/// A place for an extent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Spot {
     pub(crate) offset_bytes: u32,
-    /// Range that is skipped, and holds nothing yet.
+    /// Skipped range before it, which stays empty for now.
     pub(crate) skipped: Range<u32>,
 }
 
 impl Layout {
-    /// Layout of an empty unit.
     pub(crate) const fn new(packer: Packer) -> Self {
         Self { packer, fill_bytes: 0, placed_bytes: 0, bins: VecDeque::new() }
     }
 
-    /// End of the last extent.
     pub(crate) const fn fill_bytes(&self) -> u32 {
         self.fill_bytes
     }
 
-    /// Bytes before that which hold nothing.
+    /// Empty bytes before the end of the last extent.
     pub(crate) const fn padding_bytes(&self) -> u32 {
         self.fill_bytes - self.placed_bytes
     }
@@ -68,7 +64,7 @@ impl Layout {
         if self.packer == Packer::Append {
             return self.append(bytes, limit_bytes);
         }
-        // The grown header of the unit may reach below the limit that places had before.
+        // The unit's header may have grown into the space of earlier places.
         if self.fill_bytes > limit_bytes {
             return None;
         }
@@ -88,7 +84,7 @@ impl Layout {
         Some(spot)
     }
 
-    /// Finds a place for it right behind the last one.
+    /// Finds a place directly after the last extent.
     pub(crate) fn append(&mut self, bytes: u32, limit_bytes: u32) -> Option<Spot> {
         self.put_behind(self.fill_bytes, bytes, limit_bytes)
     }
@@ -149,7 +145,7 @@ mod tests {
 
     #[test]
     fn best_fit_takes_the_smallest_bin_that_has_room() {
-        // Bins of 1536 and 1024 bytes are left.
+        // Bins of 1536 and 1024 bytes remain.
         let sizes = [2560, 3072, 3072, 1024, 1536];
         assert_eq!(offsets(Packer::FirstFit, &sizes), [0, 4096, 8192, 2560, 12288]);
         assert_eq!(offsets(Packer::BestFit, &sizes), [0, 4096, 8192, 7168, 2560]);
@@ -157,7 +153,7 @@ mod tests {
 
     #[test]
     fn the_last_page_of_a_large_extent_is_shared() {
-        // 2 pages and 64 bytes; the head of the next one has space behind it, that of the third one has not.
+        // 2 pages and 64 bytes; the second page has space left, the third one has not.
         assert_eq!(offsets(Packer::FirstFit, &[8256, 8000, 5120, 3072]), [0, 8256, 16384, 21504]);
         assert_eq!(offsets(Packer::FirstFit, &[8256, 6144, 8192, 1600]), [0, 8256, 16384, 14400]);
     }

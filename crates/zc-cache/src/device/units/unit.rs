@@ -1,7 +1,7 @@
-//! A unit that is being filled: its slot, its memory, and its contents so far. Clean and dirty extents fill units of
-//! this one kind; the unit's owner chooses the place of an extent.
+//! Unit being filled: its slot, memory, and contents so far. Clean and dirty extents use the same kind of unit; the
+//! unit's owner chooses the place of an extent.
 //!
-//! Invariant: each extent in memory has its inline header and its entry; the entries go into the header when the unit
+//! Invariant: each extent in memory has its inline header and its entry; the header receives the entries when the unit
 //! is sealed. Out of scope: writing.
 
 use zc_core::{
@@ -14,7 +14,7 @@ use crate::device::stored::Stored;
 use crate::device::stored::stored_of;
 use crate::seam::Action;
 
-/// An extent that is to be stored.
+/// Extent to be stored.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Content {
     pub(crate) key: ExtentKey,
@@ -22,11 +22,10 @@ pub(crate) struct Content {
     pub(crate) codec: Codec,
     pub(crate) payload: BufSlice,
     pub(crate) raw_bytes: u32,
-    /// The sectors of the extent that it holds, if it is dirty.
+    /// Sectors of the extent that it contains, if it is dirty.
     pub(crate) dirty: Option<SectorSpan>,
 }
 
-/// See the module documentation.
 #[derive(Debug)]
 pub(super) struct Unit {
     slot: WeuSlot,
@@ -37,7 +36,6 @@ pub(super) struct Unit {
 }
 
 impl Unit {
-    /// An empty one for the slot, in this memory.
     pub(super) const fn new(slot: WeuSlot, generation: Generation, weu_seq: WeuSeq, buf: BufId) -> Self {
         Self { slot, buf, generation, weu_seq, entries: Vec::new() }
     }
@@ -58,7 +56,7 @@ impl Unit {
         self.entries.is_empty()
     }
 
-    /// Returns `true` if it has an extent of such a volume.
+    /// Returns `true` if it has an extent of a matching volume.
     pub(super) fn has_extent_of(&self, is_one: impl Fn(VolumeId) -> bool) -> bool {
         self.entries.iter().any(|entry| is_one(entry.key.volume))
     }
@@ -67,12 +65,12 @@ impl Unit {
         u32::try_from(self.entries.len()).unwrap_or(u32::MAX)
     }
 
-    /// Bytes of its header when there is one extent more.
+    /// Header length with one more extent, in bytes.
     pub(super) fn header_bytes_with_next(&self) -> u32 {
         WeuHeader::encoded_bytes(self.len().saturating_add(1))
     }
 
-    /// Puts an extent at this offset. Returns its place.
+    /// Stores an extent at this offset. Returns its place.
     pub(super) fn place(&mut self, content: &Content, offset_bytes: u32, base: &mut Base) -> Stored {
         let Content { key, print, codec, payload, raw_bytes, dirty } = *content;
         let stored_bytes = payload.len_bytes;
@@ -100,7 +98,7 @@ impl Unit {
         }
     }
 
-    /// Returns its header, and the header's length in bytes. It is full.
+    /// Returns the header of the full unit, and its length in bytes.
     pub(super) fn into_header(mut self, session: u64) -> (Box<WeuHeader>, u32) {
         let header_bytes = WeuHeader::encoded_bytes(self.len());
         self.entries.sort_unstable_by_key(|entry| entry.offset_bytes);

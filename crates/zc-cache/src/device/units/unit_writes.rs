@@ -1,23 +1,22 @@
-//! Writes of pieces of dirty units: those in flight, and those that no flush has covered.
+//! Piece writes of dirty units: those in flight, and those that no flush has covered.
 //!
-//! Job: number them, so that a commit can name those that it needs. Invariants: numbers rise; a write that is durable
-//! by itself is never waited for after its completion. Out of scope: writing and flushing.
+//! Writes are numbered, so that a commit can name those that it needs. Invariants: numbers increase; a FUA write needs
+//! no flush after its completion. Out of scope: writing and flushing.
 
 use std::collections::BTreeSet;
 
-/// See the module documentation.
 #[derive(Debug, Default)]
 pub(crate) struct UnitWrites {
     in_flight: BTreeSet<u64>,
     next: u64,
-    /// Writes in flight or completed that are not durable by themselves and that no flush has covered yet.
+    /// Writes without FUA, in flight or completed, that no flush has covered yet.
     unflushed: BTreeSet<u64>,
-    /// The flush in flight covers writes before this one.
+    /// Number of the first write that the flush in flight does not cover.
     flushing_before: u64,
 }
 
 impl UnitWrites {
-    /// Begins a write; `durable`: it is durable on completion. Returns its number.
+    /// Begins a write; `durable`: with FUA. Returns its number.
     pub(super) fn begin(&mut self, durable: bool) -> u64 {
         let number = self.next;
         self.next += 1;
@@ -32,17 +31,17 @@ impl UnitWrites {
         self.in_flight.remove(&number);
     }
 
-    /// A number that is higher than those of all that have begun.
+    /// Number after the last begun write.
     pub(crate) const fn mark(&self) -> u64 {
         self.next
     }
 
-    /// Returns `true` if all before the mark have completed.
+    /// Returns `true` if all writes before the mark have completed.
     pub(crate) fn are_written(&self, mark: u64) -> bool {
         self.in_flight.first().is_none_or(|number| *number >= mark)
     }
 
-    /// Returns `true` if a flush covers all before the mark that need one.
+    /// Returns `true` if all writes before the mark are covered by a flush or need none.
     pub(crate) fn are_flushed(&self, mark: u64) -> bool {
         self.unflushed.first().is_none_or(|number| *number >= mark)
     }
@@ -51,7 +50,7 @@ impl UnitWrites {
         self.in_flight.is_empty()
     }
 
-    /// Returns `true` if all that have begun are covered by a flush or need none.
+    /// Returns `true` if all begun writes are covered by a flush or need none.
     pub(crate) fn is_flushed(&self) -> bool {
         self.unflushed.is_empty()
     }

@@ -1,26 +1,24 @@
-//! Order of the classes that lose a unit when a slot is needed.
+//! Order in which classes lose a unit when a slot is needed.
 //!
 //! 1. Classes above their quota.
-//! 2. Classes above their reserve: a lower priority first; of equal ones first the class whose next unit was used the
-//!    longest ago, as if all of them were one; then the one that is further above its reserve.
+//! 2. Classes above their reserve: a lower priority first; of equal ones the class whose next unit was used
 //! 3. The class that the slot is for, within its reserve: its new content replaces its old.
-//! 4. For dirty data, which has to be placed: all others, in the order of 2.
+//! 4. For dirty data, which must be placed: all others, in the order of 2.
 //!
-//! A class none of whose units may go is passed over, and the next one is tried.
+//! A class without an evictable unit is skipped.
 //!
-//! Out of scope: the units themselves.
+//! Out of scope: the choice of a unit within the class.
 
 use core::cmp::Reverse;
 
 use crate::device::slots::{bounds::Bounds, class_id::ClassId};
 
-/// State of a class for the choice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Standing {
     pub(crate) class: ClassId,
     pub(crate) units: u32,
     pub(crate) bounds: Bounds,
-    /// Last use of the first unit in its order of eviction, in units opened.
+    /// Last use of the first unit in its order of eviction, as a count of opened units.
     pub(crate) last_used: u32,
 }
 
@@ -34,15 +32,15 @@ impl Standing {
     }
 }
 
-/// Purpose of a slot.
+/// Intended use of a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SlotPurpose {
-    /// Clean extents of this class.
+    /// Class of the clean extents that need it.
     pub(crate) class: Option<ClassId>,
     pub(crate) is_for_dirty: bool,
 }
 
-/// Returns the classes that may lose a unit for it, in order of preference.
+/// Returns the classes that may lose a unit, in order of preference.
 pub(crate) fn losers(mut standings: Vec<Standing>, wanted: SlotPurpose) -> Vec<ClassId> {
     let rank = |standing: &Standing| {
         if standing.is_over_quota() {

@@ -1,27 +1,26 @@
-//! Classes of units: the volumes whose content fills a unit, the bound on these units, and the number of them that is
-//! protected from others.
+//! Classes of units: volumes that share units, with bounds on their number and a reserve protected from other classes.
 //!
-//! A volume with a quota, a reserve or a priority has a class of its own. Its clean content is placed in units that hold
-//! nothing else. All other volumes share the default class. So quotas and reserves count whole units, and are exact.
+//! A volume with a quota, a reserve or a priority has a class of its own. Its clean content is placed in separate
+//! units. All other volumes share the default class. So quotas and reserves count whole units, and are exact.
 //!
-//! - A class at its quota evicts a unit of its own before it opens the next one. If none of them may go, the extent is
+//! - A class at its quota evicts a unit of its own before it opens the next one. If none can be evicted, the extent is
 //!   not inserted.
-//! - No unit is evicted for other volumes from a class that has no more units than its reserve (see `choice`). Dirty data
-//!   is the exception: it has to be placed, so it takes from reserves when nothing else may go.
-//! - A unit of dirty extents counts for the default class until all in it is clean. Then it joins the class of its owner.
-//! - The *owner* of a unit is the volume that most of its extents are of. It is determined when the unit is full, and
-//!   after a restart from its header, so that the media format holds nothing about classes.
-//! - Settings may change at any time. Units whose owner has another class then move there. A class above its quota
-//!   evicts until it holds (see `Catalog::keep_quotas`).
+//! - No unit is evicted for other volumes from a class that has no more units than its reserve (see `choice`). Dirty
+//!   data is the exception: it must be placed, so it takes units from reserves if no others can be evicted.
+//! - A unit of dirty extents counts for the default class until all of them are clean. Then it joins the class of its
+//!   owner.
+//! - The *owner* of a unit is the volume of most of its extents. It is determined when the unit is full, and after a
+//!   restart from its header, so the media format contains no classes.
+//! - Settings may change at any time. Units whose owner is now in another class move there. A class above its quota
+//!   evicts units until it is within (see `Catalog::keep_quotas`).
 //!
-//! Duplicates take no space. Shared content is charged to the class whose unit holds it, whichever volume stored it
-//! first.
+//! Duplicates take no space. Shared content is charged to the class of its unit, whichever volume stored it first.
 //!
-//! Kept extents have units of a class of their own, for all volumes (see `kept`).
+//! Kept extents of all volumes have units of a common class (see `kept`).
 //!
-//! Invariants: a slot that holds a unit which the replacement policy knows is in one class, and counts there once. The
-//! default class always exists; a class without a volume has no units. The effective reserves take at most
-//! [`RESERVES_PERCENT_MAX`] of the slots together: if volumes ask for more, each gets less in proportion.
+//! Invariants: a slot in the replacement policy is in exactly one class, and counted there once. The default class
+//! always exists; a class without a volume has no units. The effective reserves take at most [`RESERVES_PERCENT_MAX`]
+//! of the slots together: if volumes request more, each is reduced in proportion.
 //!
 //! Out of scope: choosing units within a class (see `policy`), and the dirty state.
 
@@ -38,20 +37,20 @@ use crate::device::slots::class_id::ClassId;
 use crate::device::slots::classes::choice::Standing;
 use crate::shares::VolumeShare;
 
-/// A cache of fewer units for each class has fewer classes: each fills a unit of its own, which cannot go in the
-/// meantime.
+/// Minimum units per class, which bounds the number of classes of a small cache: each fills a unit, which cannot be
+/// evicted.
 const UNITS_PER_CLASS_MIN: u32 = 4;
 
 #[derive(Debug, Clone)]
 struct Class {
-    /// Its volume; none: the default class, or one that is not in use.
+    /// Its volume; `None`: the default class, or an unused one.
     volume: Option<VolumeId>,
-    /// As the volume's settings have them.
+    /// Bounds by the volume's settings.
     wanted: Bounds,
-    /// The reserve as it is cut where all of them are too much.
+    /// Effective reserve, after the reduction to what all reserves may take together.
     reserve: u32,
     units: u32,
-    /// Time at which no unit of it could be evicted.
+    /// Time of the last search that found no evictable unit.
     no_victim_ms: Option<u64>,
 }
 
@@ -69,23 +68,22 @@ impl Class {
     }
 }
 
-/// All classes. See the module documentation.
 #[derive(Debug)]
 pub(crate) struct Classes {
-    /// By number; those that are not in use stay until they are used again.
+    /// By number; unused ones are reused.
     classes: Vec<Class>,
     kept: Class,
     of: BTreeMap<VolumeId, ClassId>,
     slots: u32,
     weu_bytes: u32,
-    /// Units that kept extents may take.
+    /// Maximum units of kept extents.
     kept_units: u32,
-    /// The class that an extent waits for a slot in.
+    /// Class of an extent that waits for a slot.
     wanting: Option<ClassId>,
 }
 
 impl Classes {
-    /// The default class, in a cache of `slots` slots.
+    /// Creates the default class in a cache of `slots` slots.
     pub(crate) fn new(slots: u32, weu_bytes: u32) -> Self {
         Self {
             classes: vec![Class::new(None)],
@@ -98,7 +96,6 @@ impl Classes {
         }
     }
 
-    /// The class that a volume's extents are placed in.
     pub(crate) fn of(&self, volume: VolumeId) -> ClassId {
         self.of.get(&volume).copied().unwrap_or(ClassId::DEFAULT)
     }
@@ -111,7 +108,7 @@ impl Classes {
         self.get(class).volume
     }
 
-    /// Returns `true` if there is any class but the default one.
+    /// Returns `true` if there are classes besides the default one.
     pub(crate) fn are_divided(&self) -> bool {
         !self.of.is_empty()
     }
@@ -137,7 +134,7 @@ impl Classes {
         class.units <= class.reserve
     }
 
-    /// A class above its quota that was not found without a victim at this moment.
+    /// Returns a class above its quota, except those without a victim at this time.
     pub(crate) fn over_quota(&self, now_ms: u64) -> Option<ClassId> {
         self.ids().find(|id| {
             let class = self.get(*id);
@@ -145,7 +142,7 @@ impl Classes {
         })
     }
 
-    /// The volumes with a class of their own, and their holdings.
+    /// Volumes with a class of their own, and their usage.
     pub(crate) fn shares(&self) -> impl Iterator<Item = VolumeShare> {
         self.of.iter().map(|(volume, class)| {
             let Bounds { quota, reserve, priority } = self.bounds(*class);
@@ -154,45 +151,42 @@ impl Classes {
         })
     }
 
-    /// Counts a unit that joined the class.
     pub(crate) fn joined(&mut self, class: ClassId) {
         self.get_mut(class).units += 1;
     }
 
-    /// Counts a unit that left the class.
     pub(crate) fn left(&mut self, class: ClassId) {
         let class = self.get_mut(class);
         assert!(class.units > 0, "a unit left {class:?}, which has none");
         class.units -= 1;
     }
 
-    /// Records the class in which an extent waits for a slot, if any.
+    /// Records the class of an extent that waits for a slot.
     pub(crate) const fn set_wanting(&mut self, class: Option<ClassId>) {
         self.wanting = class;
     }
 
-    /// The class that an extent waits for a slot in.
     pub(crate) const fn wanting(&self) -> Option<ClassId> {
         self.wanting
     }
 
-    /// Records that no unit of the class may be evicted at this moment.
+    /// Records that no unit of the class can be evicted at this time.
     pub(crate) fn has_no_victim(&mut self, class: ClassId, now_ms: u64) {
         self.get_mut(class).no_victim_ms = Some(now_ms);
     }
 
-    /// Returns `true` if the class is recorded as having no victim now.
+    /// Returns `true` if the class is recorded as having no victim at this time.
     pub(crate) fn is_without_victim(&self, class: ClassId, now_ms: u64) -> bool {
         self.get(class).no_victim_ms == Some(now_ms)
     }
 
-    /// Records that units that could not be evicted may have become evictable.
+    /// Clears the records of classes without a victim.
     pub(crate) fn look_for_victims(&mut self) {
         self.classes.iter_mut().for_each(|class| class.no_victim_ms = None);
     }
 
-    /// State of the classes that may lose a unit; `last_used` returns the last use of the first unit in the order of
-    /// eviction of a class.
+    /// State of the classes that may lose a unit; `last_used` returns the last use of a class's first unit in the
+    /// order of eviction.
     pub(crate) fn standings(&self, now_ms: u64, last_used: impl Fn(ClassId) -> u32) -> Vec<Standing> {
         let has_units = |id: &ClassId| self.units(*id) > 0 && !self.is_without_victim(*id, now_ms);
         let standing = |id: ClassId| Standing {
@@ -225,7 +219,7 @@ impl Classes {
         (before != now).then_some((before, now))
     }
 
-    /// A number that no volume has, if there may be one class more.
+    /// Returns an unused number, unless there are too many classes.
     fn unused(&mut self) -> Option<ClassId> {
         let in_slots = zc_core::usize_from_u32((self.slots / UNITS_PER_CLASS_MIN).saturating_sub(1));
         if self.of.len() >= in_slots.min(usize::from(CACHE_SHARES_MAX)) {
@@ -238,7 +232,7 @@ impl Classes {
         free.or_else(|| self.ids().last())
     }
 
-    /// Sets the bound on units of kept extents: reserves are cut where both do not fit.
+    /// Sets the bound on units of kept extents; reserves are reduced if both do not fit.
     pub(crate) fn set_kept(&mut self, units: u32) {
         self.kept_units = units;
         self.cut_reserves();
@@ -269,7 +263,7 @@ impl Classes {
     }
 }
 
-/// The volume that more than half of the extents are of.
+/// Returns the volume of more than half of the extents.
 pub(crate) fn majority(volumes: impl Iterator<Item = VolumeId> + Clone) -> Option<VolumeId> {
     let (mut leader, mut lead) = (None, 0_u32);
     for volume in volumes.clone() {

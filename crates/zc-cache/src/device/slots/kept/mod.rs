@@ -1,33 +1,33 @@
-//! Kept extents: those of ranges that an operator pinned. Once they are cached they stay.
+//! Kept extents: those of pinned ranges, which stay in the cache once they are cached.
 //!
 //! # Location
 //! Kept extents are placed in units of a class of their own, `ClassId::KEPT`. A slot counts the mappings of kept
-//! extents that lead to it. A unit of that class is never evicted while it has any. So a kept extent that lies in
-//! such a unit is *safe*: it goes when it is overwritten, damaged or unpinned, or with the device, and for no other
-//! reason. Zeros take no space and are safe as well.
+//! extents to it. A unit of that class is not evicted while it has any. So a kept extent in such a unit is *safe*: it
+//! is only lost when it is overwritten, corrupt or unpinned, or with the device. Zeros take no space and are safe as
+//! well.
 //!
 //! A kept extent elsewhere is *astray*: it was cached before it was pinned, shares content with an ordinary unit, or
-//! was dirty. It is not safe yet. The keeper (`clean::keeper`) walks over all kept extents, reads absent ones from
-//! the origin, and relocates those astray. New content of kept extents shares only with units of the class.
+//! was dirty. It is not safe yet. The keeper (`clean::keeper`) walks over all kept extents, reads absent ones from the
+//! origin, and relocates those astray. New content of kept extents shares only with units of the class.
 //!
 //! # Capacity
 //! The class has capacity for all kept extents without reduction, a quarter more, and a few units ([`Room`]).
-//! Overwritten extents are dead and take space. Units without a kept extent leave first, whichever class needs a
-//! slot. When the class is short of capacity its emptiest units are *emptied*: kept extents in them are astray, until
-//! the keeper has placed them in another unit. Capacity for that is set aside. Kept extents fill at most four fifths
-//! of the class, so that the emptiest units always have something to give.
+//! Overwritten extents are dead and take space. Units without a kept extent are evicted first, whichever class needs a
+//! slot. When the class is short of capacity its emptiest units are *emptied*: kept extents in them are astray until
+//! the keeper has placed them in another unit, for which capacity is reserved. Kept extents fill at most four fifths
+//! of the class, so that the emptiest units always contain dead space.
 //!
-//! Invariants: pins are at most [`PINS_PERCENT_MAX`] of the slots before reduction, and at most that share of the
-//! file index; extents beyond are not kept. In a small cache it is less. The class is at most three quarters of the
-//! slots, so that the others always make progress. When the file index is full a kept extent does not go for one that
-//! is not.
+//! Invariants: pins are at most [`PINS_PERCENT_MAX`] of the slots before reduction, and at most that share of the file
+//! index; extents beyond are not kept. A small cache keeps fewer. The class is at most three quarters of the slots, so
+//! that other classes always make progress. A full file index does not displace a kept extent for one that is not
+//! kept.
 //!
-//! A change of pins is applied in pieces, since each extent has to be looked up. After a restart the ranges come with
-//! the settings. A unit whose header names kept extents alone joins the class again. The index image holds less about
-//! a unit than its header: mappings that lead there. By those it joins if some are of kept extents and none is the
-//! base of another one. Mappings are counted as the image is read, so changes of pins wait until that is over.
+//! A change of pins is applied in pieces, since each extent must be looked up. After a restart the ranges come from
+//! the settings. A unit whose header lists only kept extents joins the class again. The index image contains less
+//! about a unit than its header: the mappings to it. By those it joins if some are of kept extents and none is the
+//! base of another one. Mappings are counted as the image is read, so changes of pins wait until that is complete.
 //!
-//! Out of scope: reading or placing anything.
+//! Out of scope: reading and placing extents.
 
 mod ranges;
 
@@ -47,21 +47,21 @@ use crate::shares::VolumePins;
 /// Bound on the units of the class.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Room {
-    /// Units, with those for relocations.
+    /// Maximum units, including those for relocations.
     units: u32,
-    /// Units of these that are set aside for relocations.
+    /// Units reserved for relocations.
     spare: u32,
 }
 
 impl Room {
-    /// Maximum number of extents that a cache of `slots` slots keeps, whatever share of it they are: overwritten
-    /// extents have capacity beside them.
+    /// Maximum number of kept extents in a cache of `slots` slots, regardless of its share: overwritten extents need
+    /// capacity too.
     fn extents_max(a_unit: u32, slots: u32) -> u64 {
         let Self { units, spare } = Self::new(u64::MAX, a_unit, slots);
         u64::from(units - spare).saturating_sub(1) * u64::from(a_unit) * 4 / 5
     }
 
-    /// Capacity for `extents` extents, of which a unit holds at least `a_unit`.
+    /// Capacity for `extents` extents, with at least `a_unit` per unit.
     fn new(extents: u64, a_unit: u32, slots: u32) -> Self {
         if extents == 0 {
             return Self::default();
@@ -73,33 +73,31 @@ impl Room {
     }
 }
 
-/// Kept ranges of a volume.
 #[derive(Debug, Default)]
 struct OfVolume {
     asked: RangeSet,
-    /// Ranges of these that fit the capacity.
+    /// Pinned ranges within the capacity.
     wanted: RangeSet,
     /// Ranges that are counted in slots.
     active: RangeSet,
-    /// Extents that the last walk found safe, with changes since.
+    /// Safe extents at the last walk, corrected by changes since.
     safe: u64,
 }
 
-/// See the module documentation.
 #[derive(Debug)]
 pub(crate) struct KeptExtents {
     volumes: BTreeMap<VolumeId, OfVolume>,
     extent_bytes: u32,
     slots: u32,
-    /// Extents that a unit holds at least.
+    /// Minimum extents per unit.
     a_unit: u32,
     extents_max: u64,
     room: Room,
     /// Units of the class without any mapping to them.
     dead: BTreeSet<WeuSlot>,
-    /// Units of the class whose kept extents are to be placed elsewhere.
+    /// Units of the class whose kept extents are to be relocated.
     emptying: BTreeSet<WeuSlot>,
-    /// Grows when a kept extent may not be safe any more, or another one is to be.
+    /// Increases when a kept extent may have become unsafe, or an extent becomes kept.
     changes: u64,
 }
 
@@ -134,22 +132,20 @@ impl KeptExtents {
         }
     }
 
-    /// Returns `true` if the extent is kept.
     pub(crate) fn has(&self, key: ExtentKey) -> bool {
         self.volumes.get(&key.volume).is_some_and(|volume| volume.active.contains(key.extent.0))
     }
 
-    /// Slots that the class may have.
     pub(crate) const fn units_max(&self) -> u32 {
         self.room.units
     }
 
-    /// Returns `true` if any extent is kept, is to be, or was until now.
+    /// Returns `true` if extents are kept, or are to become kept or released.
     pub(crate) fn is_used(&self) -> bool {
         !self.volumes.is_empty()
     }
 
-    /// Sets the volume's ranges, in bytes, from its settings, and the number of its whole extents.
+    /// Sets the volume's pinned ranges, in bytes, and the number of its whole extents.
     pub(super) fn configure(&mut self, volume: VolumeId, pins: &[Range<u64>], extents: u64) {
         let extent = u64::from(self.extent_bytes);
         let rounded = |pin: &Range<u64>| pin.start / extent..pin.end.div_ceil(extent).min(extents);
@@ -166,7 +162,7 @@ impl KeptExtents {
         self.changes += 1;
     }
 
-    /// The next piece to be applied; `true`: it is kept from now on.
+    /// Returns the next piece of a change to apply; `true`: it becomes kept.
     pub(crate) fn next_change(&self, most: u64) -> Option<(VolumeId, Range<u64>, bool)> {
         let gone = self
             .volumes
@@ -185,23 +181,23 @@ impl KeptExtents {
         }
     }
 
-    /// Records the number of kept extents of a volume in an index image. `astray` of all volumes are not safe: it is
-    /// charged to each of them, until a walk determines them.
+    /// Records the number of kept extents of a volume in an index image. `astray`: those of all volumes that are not
+    /// safe, subtracted for each volume until a walk determines them.
     pub(crate) fn found(&mut self, volume: VolumeId, extents: u64, astray: u64) {
         self.count_safe(volume, i64::try_from(extents.saturating_sub(astray)).unwrap_or(i64::MAX));
     }
 
-    /// Returns a count that grows when a kept extent may not be safe any more, or another one is to be.
+    /// Change count; increases when a kept extent may have become unsafe, or an extent becomes kept.
     pub(crate) const fn changes(&self) -> u64 {
         self.changes
     }
 
-    /// Records that a kept extent may not be safe any more, or that another one is to be.
+    /// Records that a kept extent may have become unsafe, or that an extent becomes kept.
     pub(super) fn note_change(&mut self, is_one: bool) {
         self.changes += u64::from(is_one);
     }
 
-    /// Kept extents of one volume from an extent on, as far as they are neighbours.
+    /// Returns the next run of kept extents of one volume, from an extent on.
     pub(crate) fn next(&self, from: ExtentKey) -> Option<(VolumeId, Range<u64>)> {
         self.volumes.range(from.volume..).find_map(|(id, volume)| {
             let start = if *id == from.volume { from.extent.0 } else { 0 };
@@ -209,13 +205,13 @@ impl KeptExtents {
         })
     }
 
-    /// Returns `true` if the extent is kept, and remains so.
+    /// Returns `true` if the extent is kept, and no change will release it.
     pub(crate) fn stays(&self, key: ExtentKey) -> bool {
         let volume = self.volumes.get(&key.volume);
         volume.is_some_and(|volume| volume.wanted.contains(key.extent.0)) && self.has(key)
     }
 
-    /// Records the result of a walk: the safe extents of each volume.
+    /// Records the safe extents of each volume at the end of a walk.
     pub(crate) fn set_safe(&mut self, safe: &BTreeMap<VolumeId, u64>) {
         for (id, volume) in &mut self.volumes {
             volume.safe = safe.get(id).copied().unwrap_or(0);
@@ -234,32 +230,32 @@ impl KeptExtents {
         self.volumes.iter().map(pins).collect()
     }
 
-    /// Returns `true` if a unit of the class in the slot accepts kept extents: it is not being emptied.
+    /// Returns `true` if a unit of the class accepts kept extents: it is not being emptied.
     pub(super) fn takes_in(&self, slot: WeuSlot) -> bool {
         !self.emptying.contains(&slot)
     }
 
-    /// Records that no mapping leads to the unit of the class in the slot any more.
+    /// Records that no mapping leads to the unit of the class any more.
     pub(super) fn add_dead(&mut self, slot: WeuSlot) {
         self.dead.insert(slot);
     }
 
-    /// Returns a unit without mappings that may be evicted now.
+    /// Returns a unit without mappings that can be evicted now.
     pub(super) fn dead_unit(&mut self, table: &mut SlotTable) -> Option<WeuSlot> {
         self.dead.retain(|slot| table.get(*slot).kept() == 0);
         let may_go = |slot: &WeuSlot| !table.is_pinned(*slot) && table.may_reuse(*slot);
         self.dead.iter().copied().find(may_go)
     }
 
-    /// Returns `true` if the class, at `units_now` units, may have one unit more; `anew`: for relocations.
+    /// Returns `true` if the class, at `units_now` units, may have one more; `anew`: for relocations.
     pub(super) fn has_room(&self, units_now: u32, anew: bool) -> bool {
         let Room { units, spare } = self.room;
         let most = if anew { units.max(self.slots / 4 * 3) } else { units.saturating_sub(spare) };
         units_now < most
     }
 
-    /// Chooses units to be emptied: of these, with the kept extents in each, the emptiest ones, as many as fit
-    /// elsewhere. Returns their number.
+    /// Chooses the emptiest of these units to be emptied, as many as fit elsewhere; each is given with its number of
+    /// kept extents. Returns the number chosen.
     pub(super) fn empty_some(&mut self, mut units: Vec<(u32, WeuSlot)>) -> usize {
         units.sort_unstable();
         let mut left = u64::from(self.room.spare) * u64::from(self.a_unit) / 8 * 7;
@@ -273,12 +269,11 @@ impl KeptExtents {
         self.emptying.len()
     }
 
-    /// Returns `true` if the class has nothing that will leave soon.
+    /// Returns `true` if the class has no unit that is about to be evicted.
     pub(super) fn is_full_of_kept(&self) -> bool {
         self.is_used() && self.dead.is_empty() && self.emptying.is_empty()
     }
 
-    /// Records that a piece is applied.
     pub(crate) fn changed(&mut self, id: VolumeId, piece: &Range<u64>, is_kept: bool) {
         let Some(volume) = self.volumes.get_mut(&id) else { return };
         if is_kept {
@@ -290,7 +285,6 @@ impl KeptExtents {
         self.volumes.retain(|_, volume| !volume.active.is_empty() || !volume.asked.is_empty());
     }
 
-    /// Records that the unit is not in the class any more.
     pub(crate) fn left(&mut self, slot: WeuSlot) {
         self.dead.remove(&slot);
         self.emptying.remove(&slot);

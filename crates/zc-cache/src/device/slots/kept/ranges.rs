@@ -1,16 +1,14 @@
 //! Sets of extent numbers as ranges.
 //!
-//! Invariants: ranges are in order, none is empty, and no two of them touch. Out of scope: a bound on the number of
-//! ranges.
+//! Invariants: ranges are ordered, non-empty and not adjacent. Out of scope: a bound on the number of ranges.
 
 use core::ops::Range;
 
-/// See the module documentation.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct RangeSet(Vec<Range<u64>>);
 
 impl RangeSet {
-    /// The union of ranges in any order.
+    /// Union of ranges in any order.
     pub(crate) fn of(ranges: impl IntoIterator<Item = Range<u64>>) -> Self {
         let mut ranges: Vec<_> = ranges.into_iter().filter(|range| range.start < range.end).collect();
         ranges.sort_unstable_by_key(|range| range.start);
@@ -37,7 +35,7 @@ impl RangeSet {
         before.checked_sub(1).is_some_and(|at| number < self.0[at].end)
     }
 
-    /// The first range that ends behind the number, cut to begin there.
+    /// Returns the first range that ends after `number`, clipped to begin there.
     pub(crate) fn from(&self, number: u64) -> Option<Range<u64>> {
         let range = self.0.get(self.0.partition_point(|range| range.end <= number))?;
         Some(range.start.max(number)..range.end)
@@ -54,7 +52,7 @@ impl RangeSet {
         Self::of(self.0.iter().map(cut))
     }
 
-    /// Returns the first numbers that are here and not in the other set, at most `most` in a row.
+    /// Returns the first numbers that are missing in the other set, at most `most` in a row.
     pub(crate) fn first_beyond(&self, other: &Self, most: u64) -> Option<Range<u64>> {
         self.0.iter().find_map(|range| {
             let mut start = range.start;

@@ -1,10 +1,10 @@
-//! The oldest and emptiest first: within the older half of a class, the unit with the fewest live extents is evicted,
-//! weighed by how recently it was used. 8 bytes a slot.
+//! Cost-benefit policy: of the less recently used half of a class, evicts the unit with the fewest live extents,
+//! weighted by recency. 8 bytes per slot.
 //!
-//! A unit is evicted whole. Overwritten data in it is dead and takes space until then; live data is lost with it. So
-//! a unit that is mostly dead goes before one that was used less recently, as in the cleaner of a log-structured file
-//! system (Rosenblum and Ousterhout, SOSP 1991). Each live extent counts for 1 at the oldest unit, and for up to 4 at
-//! the most recent one that is inspected. Where nothing is overwritten this is near WEU-LRU.
+//! A unit is evicted as a whole. Overwritten data in it is dead and takes space until then; live data is lost with it.
+//! So a mostly dead unit is evicted before one that was used less recently, as in the cleaner of a log-structured file
+//! system (Rosenblum and Ousterhout, SOSP 1991). Each live extent counts 1 in the oldest unit, and up to 4 in the most
+//! recent one that is considered. Without overwrites this is close to WEU-LRU.
 
 use zc_core::{WeuSlot, u64_from_usize, usize_from_u32};
 
@@ -12,29 +12,26 @@ use super::lru::WeuLru;
 use super::order::ReplacementPolicy;
 use crate::device::slots::class_id::ClassId;
 
-/// Fraction of the slots that is inspected: one in this number.
+/// Share of the slots that is considered: one in this number.
 const WINDOW_PART: u32 = 2;
-/// Maximum number of slots inspected.
+/// Maximum number of slots considered.
 const WINDOW_MAX: u32 = 1024;
 /// Additional weight of a live extent at the end of the window.
 const RECENCY: u64 = 3;
 
-/// See the module documentation.
 #[derive(Debug)]
 pub(super) struct WeuCostBenefit {
     order: WeuLru,
     slots: u32,
-    /// Known slots of each class.
     known: Vec<u32>,
 }
 
 impl WeuCostBenefit {
-    /// For `slots` slots, none of them known.
     pub(super) fn new(slots: u32) -> Self {
         Self { order: WeuLru::new(slots), slots, known: vec![0; usize_from_u32(ClassId::COUNT)] }
     }
 
-    /// Slots of a class that are inspected. Slots of no other class count as the default class's.
+    /// Number of slots of a class that are considered. All unused slots are counted in the default class.
     fn window(&self, class: ClassId) -> u32 {
         let size = if class == ClassId::DEFAULT {
             self.slots - self.known.iter().skip(1).sum::<u32>()

@@ -1,4 +1,4 @@
-//! Least recently used first (Nitro 3.1: WEU-LRU). 8 bytes a slot.
+//! LRU over units (Nitro 3.1: WEU-LRU). 8 bytes per slot.
 
 use zc_core::{WeuSlot, u64_from_usize};
 
@@ -6,14 +6,13 @@ use super::order::ReplacementPolicy;
 use super::ring::{Queue, Ring};
 use crate::device::slots::class_id::ClassId;
 
-/// See the module documentation.
 #[derive(Debug)]
 pub(crate) struct WeuLru {
     ring: Ring,
 }
 
 impl WeuLru {
-    /// For `slots` slots, none of them known.
+    /// Creates an empty list for `slots` slots.
     ///
     /// # Panics
     /// With 2^32 - 2 slots or more.
@@ -22,7 +21,7 @@ impl WeuLru {
         Self { ring: Ring::new(slots, ClassId::COUNT) }
     }
 
-    /// The known slots of a class, the least recently used first.
+    /// Slots of a class, least recently used first.
     pub(super) fn oldest_first(&self, class: ClassId) -> impl Iterator<Item = WeuSlot> {
         core::iter::successors(self.ring.oldest(of(class)), |slot| self.ring.newer(*slot))
     }

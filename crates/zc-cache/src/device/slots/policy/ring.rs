@@ -1,12 +1,12 @@
-//! Slots in one or more queues: doubly linked rings through two arrays indexed by slot, 8 bytes a slot.
+//! Queues of slots: doubly linked rings in two arrays indexed by slot, 8 bytes per slot.
 //!
-//! After the slots come the heads of the queues: a head's `older` is its newest slot, its `newer` the oldest one.
-//! Invariants: a slot is in one queue at most; every operation but a search takes constant time. Out of scope:
-//! recording which queue a slot is in.
+//! The heads of the queues follow the slots: a head's `older` is its newest slot, its `newer` the oldest one.
+//! Invariants: a slot is in at most one queue; every operation except searches takes constant time. Out of scope:
+//! recording the queue of a slot.
 
 use zc_core::{WeuSlot, u64_from_usize, usize_from_u32};
 
-/// A link of a slot that is in no queue.
+/// Link of a slot that is in no queue.
 const UNLISTED: u32 = u32::MAX;
 
 #[derive(Debug)]
@@ -16,15 +16,14 @@ pub(crate) struct Ring {
     slots: u32,
 }
 
-/// One of the queues, counted from 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Queue(pub(crate) u32);
 
 impl Ring {
-    /// Empty queues for `slots` slots.
+    /// Creates empty queues for `slots` slots.
     ///
     /// # Panics
-    /// With more slots than fit beside the heads below 2^32 - 1.
+    /// If slots and heads together exceed 2^32 - 2.
     pub(crate) fn new(slots: u32, queues: u32) -> Self {
         assert!(slots < UNLISTED - queues, "too many slots");
         let mut links = vec![UNLISTED; usize_from_u32(slots + queues)];
@@ -36,7 +35,7 @@ impl Ring {
         slot.0 < self.slots && self.newer[usize_from_u32(slot.0)] != UNLISTED
     }
 
-    /// Takes a slot out of its queue.
+    /// Removes a slot from its queue.
     pub(crate) fn unlink(&mut self, slot: WeuSlot) {
         debug_assert!(self.contains(slot), "{slot:?} is in no queue");
         let at = usize_from_u32(slot.0);
@@ -47,7 +46,7 @@ impl Ring {
         self.older[at] = UNLISTED;
     }
 
-    /// Puts a slot that is in no queue at the new end of one.
+    /// Appends a slot that is in no queue as the newest of one.
     ///
     /// # Panics
     /// If there is no such slot.
@@ -70,7 +69,7 @@ impl Ring {
         self.slot(self.older[usize_from_u32(self.slots + queue.0)])
     }
 
-    /// The next newer slot of the same queue.
+    /// Next newer slot of the same queue.
     pub(crate) fn newer(&self, slot: WeuSlot) -> Option<WeuSlot> {
         self.slot(self.newer[usize_from_u32(slot.0)])
     }
@@ -79,14 +78,14 @@ impl Ring {
         (link < self.slots).then_some(WeuSlot(link))
     }
 
-    /// Makes a slot that is in some queue the newest of one.
+    /// Makes a slot of any queue the newest of this one.
     pub(crate) fn renew(&mut self, queue: Queue, slot: WeuSlot) {
         self.unlink(slot);
         self.push(queue, slot);
     }
 
-    /// Returns the oldest slot of a queue for which neither `skip` nor `spare` is true. `spare` is called at most
-    /// once for every slot that is in the queue now, and may make it the newest of a queue.
+    /// Returns the oldest slot of a queue for which both `skip` and `spare` return `false`. `spare` is called at most
+    /// once per slot, and may make the slot the newest of a queue.
     pub(super) fn second_chance(
         &mut self,
         queue: Queue,

@@ -1,9 +1,9 @@
 //! S3-FIFO over units: Yang, Zhang, Qiu, Yue and Rashmi, "FIFO queues are all you need for cache eviction", SOSP 2023.
-//! 11 bytes a slot.
+//! 11 bytes per slot.
 //!
-//! New units go through a small queue; those that were not used much leave from there, while it holds a tenth of all
-//! units or more. The others move on to the main queue, a FIFO with re-insertion, from which units leave otherwise.
-//! Of the paper's three queues that of ghosts is missing: units do not come back.
+//! New units enter a small queue. While it holds a tenth of all units or more, units without many uses are evicted
+//! from it, and the others move to the main queue, a FIFO with re-insertion, which otherwise supplies the victims. The
+//! paper's third queue, of ghosts, is absent, because evicted units do not return.
 
 use zc_core::{WeuSlot, u64_from_usize, usize_from_u32};
 
@@ -12,10 +12,9 @@ use super::ring::{Queue, Ring};
 use super::uses::Uses;
 use crate::device::slots::class_id::ClassId;
 
-/// Fraction of units in the small queue before units leave from there: one in this number.
+/// Share of units in the small queue from which it supplies victims: one in this number.
 const SMALL_PART: u32 = 10;
 
-/// See the module documentation.
 #[derive(Debug)]
 pub(super) struct WeuS3Fifo {
     ring: Ring,
@@ -42,7 +41,6 @@ fn main(class: ClassId) -> Queue {
 }
 
 impl WeuS3Fifo {
-    /// For `slots` slots, none of them known.
     pub(super) fn new(slots: u32) -> Self {
         let in_main = vec![false; usize_from_u32(slots)];
         let lengths = vec![Lengths::default(); usize_from_u32(ClassId::COUNT)];
@@ -60,7 +58,7 @@ impl WeuS3Fifo {
         small >= (small + main).div_ceil(SMALL_PART)
     }
 
-    /// Returns the oldest of a queue that was not used much; those before it become the newest of the main queue.
+    /// Returns the oldest slot of a queue without many uses; those skipped move to the main queue.
     fn leaver(
         &mut self,
         class: ClassId,

@@ -1,12 +1,13 @@
-//! The oldest unit is evicted, but one with a high count gets another round: its count is halved and it becomes the
-//! newest. 10 bytes a slot. Two policies, which differ in the events counted and in those that make a unit new:
+//! Second-chance policies: the oldest unit is evicted, unless its count is high: then the count is halved and the unit
+//! becomes the newest. 10 bytes per slot. Two variants differ in the events that are counted and in those that renew a
+//! unit:
 //!
-//! - [`Counts::Uses`]: first in, first out with re-insertion, known as CLOCK since Corbato, "A paging experiment with
-//!   the Multics system" (1969). Reads do not change the order, only the count.
-//! - [`Counts::Shares`]: least recently used first, with the dedup count as a frequency. The number of addresses that
-//!   share a content as a measure of its value is the idea of CDAC (Tan et al., MSST 2019), there for blocks. Counted
-//!   are the times an address came to have the unit's content, since the unit came; overwritten addresses are not
-//!   subtracted. Without duplicates this is WEU-LRU.
+//! - [`Counts::Uses`]: FIFO with re-insertion, known as CLOCK since Corbato, "A paging experiment with the Multics
+//!   system" (1969). Reads change the count and not the order.
+//! - [`Counts::Shares`]: LRU with the deduplication count as a frequency. The number of addresses that share a content
+//!   as a measure of its value is the idea of CDAC (Tan et al., MSST 2019), there for blocks. The count includes every
+//!   mapping to the unit's content since it was written; overwritten addresses are not subtracted. Without duplicates
+//!   this is WEU-LRU.
 
 use zc_core::{WeuSlot, u64_from_usize};
 
@@ -15,16 +16,15 @@ use super::ring::{Queue, Ring};
 use super::uses::Uses;
 use crate::device::slots::class_id::ClassId;
 
-/// Events that earn a unit another round.
+/// Events that count towards another round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Counts {
     /// Every use of its content.
     Uses,
-    /// Every address more that has its content. Any use makes the unit the newest.
+    /// Every additional address with its content. Any use makes the unit the newest.
     Shares,
 }
 
-/// See the module documentation.
 #[derive(Debug)]
 pub(super) struct WeuSecondChance {
     counts: Counts,
@@ -34,7 +34,6 @@ pub(super) struct WeuSecondChance {
 }
 
 impl WeuSecondChance {
-    /// For `slots` slots, none of them known.
     pub(super) fn new(slots: u32, counts: Counts) -> Self {
         Self { counts, ring: Ring::new(slots, ClassId::COUNT), uses: Uses::new(slots), spared: 0 }
     }

@@ -1,4 +1,4 @@
-//! The policies against plain vectors.
+//! Comparison of the policies with models on plain vectors.
 
 use proptest::prelude::*;
 
@@ -24,7 +24,7 @@ fn use_times(policy: &mut dyn ReplacementPolicy, slot: u32, times: u32) {
     (0..times).for_each(|_| policy.touched(WeuSlot(slot), ClassId::DEFAULT));
 }
 
-/// Evicts all; the order.
+/// Evicts all slots; returns the order.
 fn order(policy: &mut dyn ReplacementPolicy) -> Vec<u32> {
     let next = || {
         let slot = policy.victim(ClassId::DEFAULT, &mut |_| false)?;
@@ -58,7 +58,7 @@ fn what_is_used_much_goes_round_once_more() {
     slots(&mut fifo, 4);
     use_times(&mut fifo, 0, 9);
     use_times(&mut fifo, 1, 1);
-    // The mean is 2.5, then 4.5 uses of 0 are left for three more evictions; at the last it is alone.
+    // The mean is 2.5, then 4.5 uses of 0 remain for three more evictions; at the last it is alone.
     assert_eq!((order(&mut fifo), fifo.spared()), (vec![1, 2, 3, 0], 1));
     slots(&mut fifo, 4);
     (0..4).for_each(|slot| use_times(&mut fifo, slot, 1));
@@ -75,7 +75,7 @@ fn new_units_leave_before_those_that_proved_themselves() {
     s3.removed(WeuSlot(1), ClassId::DEFAULT);
     assert_eq!(s3.victim(ClassId::DEFAULT, &mut |_| false), Some(WeuSlot(3)));
     assert_eq!(s3.spared(), 2);
-    // 0 and 2 wait in the main queue until few are in the small one.
+    // 0 and 2 wait in the main queue until the small one is short.
     assert_eq!(order(&mut s3), (3..20).chain([0, 2]).collect::<Vec<_>>());
     slots(&mut s3, 20);
     use_times(&mut s3, 0, 100);
@@ -116,7 +116,7 @@ fn unknown_slots_are_refused() {
     WeuLru::new(4).inserted(WeuSlot(4), ClassId::DEFAULT);
 }
 
-/// Reference model of a policy, by searching.
+/// Reference model of a policy, with linear search.
 #[derive(Debug, Default)]
 struct Model {
     /// Oldest first, with uses; the second queue is S3-FIFO's main one.
@@ -216,7 +216,7 @@ proptest! {
                     model.take(slot);
                 }
                 _ => {
-                    // A third of the slots may not go; now and then none may.
+                    // A third of the slots cannot be evicted; occasionally none can.
                     let pinned = if pinned % 8 == 0 { u32::MAX } else { pinned & pinned >> 8 };
                     let skip = |slot: WeuSlot| pinned >> slot.0 & 1 == 1;
                     let victim = tested.victim(ClassId::DEFAULT, &mut |slot| skip(slot));
@@ -228,7 +228,7 @@ proptest! {
                 }
             }
         }
-        // Whatever is known leaves, each slot once.
+        // All remaining slots are evicted, each once.
         let left = model.queues.iter().map(Vec::len).sum::<usize>();
         prop_assert_eq!(order(&mut *tested).len(), left);
     }

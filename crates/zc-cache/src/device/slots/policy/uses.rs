@@ -1,14 +1,12 @@
-//! Uses of slots since they were inserted or last spared, and the test for many uses: more than twice the mean of all
-//! slots. A fixed bound, as in policies for pages, would spare every unit where units have hundreds of extents, or
-//! none.
+//! Use counts of slots since their insertion or last halving. A count is high if it is more than twice the mean of all
+//! slots. A fixed threshold, as in page caches, would spare every unit if units have hundreds of extents, or none.
 //!
-//! Invariant: the sum is that of the known slots. Counts stop at 65,535: 2 bytes a slot. Out of scope: the set of
-//! slots in the policy.
+//! Invariant: the total is that of the slots in the policy. Counts saturate at 65,535: 2 bytes per slot. Out of scope:
+//! the set of slots in the policy.
 
 use zc_core::{WeuSlot, u64_from_usize, usize_from_u32};
 
-/// A count is many if it is more than this multiple of the mean. Chosen of 1/2, 1, 2, 4 and 8, measured on four
-/// workloads.
+/// Multiple of the mean above which a count is high. Chosen among 1/2, 1, 2, 4 and 8, measured on four workloads.
 const MANY_MEANS: u64 = 2;
 
 #[derive(Debug)]
@@ -19,12 +17,10 @@ pub(super) struct Uses {
 }
 
 impl Uses {
-    /// None for each of `slots` slots.
     pub(super) fn new(slots: u32) -> Self {
         Self { counts: vec![0; usize_from_u32(slots)], sum: 0, known: 0 }
     }
 
-    /// Adds a slot.
     pub(super) fn enter(&mut self) {
         self.known += 1;
     }
@@ -35,19 +31,18 @@ impl Uses {
         self.known -= 1;
     }
 
-    /// Counts a use of a known slot.
     pub(super) fn add(&mut self, slot: WeuSlot) {
         let count = &mut self.counts[usize_from_u32(slot.0)];
         self.sum += u64::from(*count < u16::MAX);
         *count = count.saturating_add(1);
     }
 
-    /// Returns `true` if a slot has many uses.
+    /// Returns `true` if a slot's count is high.
     pub(super) fn many(&self, slot: WeuSlot) -> bool {
         u64::from(self.counts[usize_from_u32(slot.0)]) * self.known > MANY_MEANS * self.sum
     }
 
-    /// Takes half of its uses from a known slot.
+    /// Halves the count of a slot.
     pub(super) fn halve(&mut self, slot: WeuSlot) {
         let count = &mut self.counts[usize_from_u32(slot.0)];
         self.sum -= u64::from(*count - *count / 2);

@@ -1,7 +1,7 @@
-//! The WEU slots of the cache device: states, generations, pins, and invalid base entries.
+//! Table of WEU slots: states, generations, pins, and invalid base entries.
 //!
-//! Invariants: a slot's generation only grows; a location is live only while its slot holds that generation in a
-//! readable state; a pinned slot is never reused. Out of scope: choosing victims (see `policy`), and I/O.
+//! Invariants: a slot's generation only increases; a location is live only while its slot has that generation and is
+//! readable; a pinned slot is not reused. Out of scope: choosing victims (see `policy`), and I/O.
 
 mod replay;
 
@@ -14,20 +14,20 @@ use crate::index::file_index::Place;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SlotState {
-    /// Its header has not been read since the start. `known` slots are named by checkpoint or journal, so that
-    /// duplicate entries that point at them can be served already.
+    /// The header has not been read since the start. Slots named by checkpoint or journal are `known`, so that
+    /// duplicates in them can be served already.
     Unread {
         /// Generation, sequence and header size come from checkpoint or journal.
         known: bool,
     },
-    /// Nothing that a read may use.
+    /// No readable contents.
     Free,
-    /// The open WEU; extents are read from memory.
+    /// The open WEU, readable from memory.
     Open,
-    /// Its write has not completed; extents are read from memory.
+    /// Its write has not completed; readable from memory.
     Writing,
     Sealed,
-    /// Chosen for reuse: its header is being read, or it is being discarded. Not readable.
+    /// Being evicted: its header is being read, or the slot is being discarded. Not readable.
     Leaving,
 }
 
@@ -35,28 +35,28 @@ pub(crate) enum SlotState {
 pub(crate) struct Slot {
     state: SlotState,
     generation: Generation,
-    /// The generation above is invalid on media too: only a later one may be trusted.
+    /// The generation is invalid on media too: only a later one may be trusted.
     retired: bool,
-    /// Free, with generation and sequence that no WEU ever has: no header found in it is trusted.
+    /// Free, with a generation and sequence that no WEU has: no header read from it is trusted.
     tombstone: bool,
     /// A dirty unit whose header may never have been written.
     filling: bool,
     weu_seq: WeuSeq,
     header_bytes: u32,
     pins: u32,
-    /// Offsets (64-byte units) of base entries whose mapping is invalid: the header still names them.
+    /// Offsets (64-byte units) of base entries in the header whose mapping is invalid.
     void_bases: Vec<u16>,
-    /// Offsets (64-byte units) of extents that failed verification: no target for duplicates.
+    /// Offsets (64-byte units) of extents that failed verification; duplicates must not refer to them.
     damaged: Vec<u16>,
-    /// Mappings that lead to its present unit.
+    /// Mappings to its current unit.
     live: u32,
     /// Mappings of kept extents among those (see `kept`).
     kept: u32,
-    /// The volume that most extents of its unit are of, once that is known.
+    /// Volume of most extents of its unit, once it is determined.
     owner: Option<VolumeId>,
-    /// Class that its unit counts for. None if the slot is not in the replacement policy.
+    /// Class of its unit; `None` if the slot is not in the replacement policy.
     class: Option<ClassId>,
-    /// Number of units opened up to the last use of its content.
+    /// Count of opened units at the last use of its content.
     used: u32,
     reuses_now: u32,
     reuses_before: u32,
@@ -68,22 +68,22 @@ impl Slot {
         self.state
     }
 
-    /// Generation of its present or last contents.
+    /// Generation of the current or last contents.
     pub(crate) const fn generation(&self) -> Generation {
         self.generation
     }
 
-    /// Returns `true` if that generation is invalid on media too: only a later one may be trusted.
+    /// Returns `true` if the generation is invalid on media too: only a later one may be trusted.
     pub(crate) const fn is_retired(&self) -> bool {
         self.retired
     }
 
-    /// Returns `true` if no header that is found in it is trusted.
+    /// Returns `true` if no header read from it is trusted.
     pub(crate) const fn is_tombstone(&self) -> bool {
         self.tombstone
     }
 
-    /// Returns `true` if it holds a dirty unit whose header may never have been written.
+    /// Returns `true` for a dirty unit whose header may never have been written.
     pub(crate) const fn is_filling(&self) -> bool {
         self.filling
     }
@@ -96,27 +96,23 @@ impl Slot {
         self.header_bytes
     }
 
-    /// Offsets (64-byte units) of base entries whose mapping is invalid: the header still names them.
+    /// Offsets (64-byte units) of base entries in the header whose mapping is invalid.
     pub(crate) fn void_bases(&self) -> &[u16] {
         &self.void_bases
     }
 
-    /// The volume that most extents of its unit are of, once that is known.
     pub(crate) const fn owner(&self) -> Option<VolumeId> {
         self.owner
     }
 
-    /// Class that its unit counts for. None if the slot is not in the replacement policy.
     pub(crate) const fn class(&self) -> Option<ClassId> {
         self.class
     }
 
-    /// Mappings of kept extents that lead to its unit.
     pub(crate) const fn kept(&self) -> u32 {
         self.kept
     }
 
-    /// Number of units opened up to the last use of its content.
     pub(crate) const fn used(&self) -> u32 {
         self.used
     }
@@ -127,17 +123,17 @@ pub(crate) struct SlotTable {
     slots: Vec<Slot>,
     free: VecDeque<WeuSlot>,
     leaving: usize,
-    /// Mappings that lead to present units.
+    /// Mappings to all current units.
     live_total: u64,
     generation_mask: u32,
-    /// Index sweep passes that have ended.
+    /// Completed passes of the index sweep.
     pass: u64,
-    /// Units opened so far: the time by which uses are dated.
+    /// Count of opened units, the clock of uses.
     opened: u32,
 }
 
 impl SlotTable {
-    /// A table of `count` slots, none of them read yet.
+    /// Creates a table of `count` slots that have not been read yet.
     pub(crate) fn new(count: u32, generation_bits: u8) -> Self {
         let slot = Slot {
             state: SlotState::Unread { known: false },
@@ -186,7 +182,7 @@ impl SlotTable {
         usize_from_u32(slot.0) < self.slots.len()
     }
 
-    /// The part of a generation that locations carry.
+    /// Part of a generation that locations contain.
     pub(crate) fn short(&self, generation: Generation) -> Generation {
         Generation(generation.0 & self.generation_mask)
     }
@@ -197,7 +193,7 @@ impl SlotTable {
         self.short(slot.generation) == place.generation && is_readable(slot)
     }
 
-    /// Returns `true` if new entries may point at a location.
+    /// Returns `true` if new entries may refer to a location.
     pub(crate) fn may_share(&self, place: &Place) -> bool {
         self.is_live(place) && !self.get(place.slot).damaged.contains(&place.offset_units)
     }
@@ -228,7 +224,6 @@ impl SlotTable {
         entry.header_bytes = header_bytes;
     }
 
-    /// Records that its unit is on the device.
     pub(crate) fn written(&mut self, slot: WeuSlot) {
         let entry = self.get_mut(slot);
         entry.state = SlotState::Sealed;
@@ -251,12 +246,12 @@ impl SlotTable {
         }
     }
 
-    /// Counts a mapping of a kept extent to the slot's present unit.
+    /// Counts a mapping of a kept extent to the slot's current unit.
     pub(crate) fn keep(&mut self, slot: WeuSlot) {
         self.get_mut(slot).kept += 1;
     }
 
-    /// Counts one mapping of a kept extent less to it. Returns the number of those left.
+    /// Decrements the slot's count of kept extents; returns the remaining count.
     pub(crate) fn let_go(&mut self, slot: WeuSlot) -> u32 {
         let entry = self.get_mut(slot);
         assert!(entry.kept > 0, "nothing was kept in {slot:?}");
@@ -264,17 +259,15 @@ impl SlotTable {
         entry.kept
     }
 
-    /// Mappings that lead to the present units of all slots.
     pub(crate) const fn live_total(&self) -> u64 {
         self.live_total
     }
 
-    /// Mappings that lead to the slot's present unit.
     pub(crate) fn live(&self, slot: WeuSlot) -> u32 {
         self.get(slot).live
     }
 
-    /// Records the volume of most extents of the slot's unit, if they are of one.
+    /// Sets the volume of most extents of the slot's unit, if they belong to one.
     pub(crate) fn set_owner(&mut self, slot: WeuSlot, owner: Option<VolumeId>) {
         self.get_mut(slot).owner = owner;
     }
@@ -283,7 +276,6 @@ impl SlotTable {
         self.get_mut(slot).class = class;
     }
 
-    /// Records a use of the slot's content.
     pub(crate) fn note_use(&mut self, slot: WeuSlot) -> &Slot {
         let opened = self.opened;
         let entry = self.get_mut(slot);
@@ -291,26 +283,25 @@ impl SlotTable {
         entry
     }
 
-    /// Advances the clock of openings.
+    /// Counts an opened unit.
     pub(crate) const fn count_opened(&mut self) {
         self.opened = self.opened.saturating_add(1);
     }
 
-    /// Records that the mapping of a base entry is invalid. Returns its generation.
+    /// Records that the mapping of a base entry is invalid. Returns the slot's generation.
     pub(crate) fn void_base(&mut self, place: &Place) -> Generation {
         let entry = self.get_mut(place.slot);
         entry.void_bases.push(place.offset_units);
         entry.generation
     }
 
-    /// Records a failed verification at the place: it is no target for duplicates.
+    /// Records a failed verification at the place, to which duplicates must not refer.
     pub(crate) fn damage(&mut self, place: &Place) {
         if self.may_share(place) {
             self.get_mut(place.slot).damaged.push(place.offset_units);
         }
     }
 
-    /// Makes a slot free; its generation is invalid from now on.
     pub(crate) fn release(&mut self, slot: WeuSlot) {
         let entry = self.get_mut(slot);
         assert!(entry.state != SlotState::Free, "{slot:?} freed twice");
@@ -327,7 +318,7 @@ impl SlotTable {
         self.free.push_back(slot);
     }
 
-    /// Marks the slot as chosen for eviction.
+    /// Marks the slot as being evicted.
     pub(crate) fn begin_leaving(&mut self, slot: WeuSlot) {
         let entry = self.get_mut(slot);
         assert!(entry.state == SlotState::Sealed && entry.pins == 0, "{slot:?} leaves while in use");
@@ -335,17 +326,17 @@ impl SlotTable {
         self.leaving += 1;
     }
 
-    /// Slots on their way to being free.
+    /// Number of slots being evicted.
     pub(crate) fn leaving(&self) -> usize {
         self.leaving
     }
 
-    /// Returns `true` if the slot's WEU is on the device and may be read there.
+    /// Returns `true` if the slot's WEU is on the device and readable there.
     pub(crate) fn is_on_device(&self, slot: WeuSlot) -> bool {
         self.get(slot).state == SlotState::Sealed
     }
 
-    /// Returns `true` if fingerprints may point at the slot.
+    /// Returns `true` if fingerprints may refer to the slot.
     pub(crate) fn holds_content(&self, slot: WeuSlot) -> bool {
         !matches!(self.get(slot).state, SlotState::Free | SlotState::Leaving)
     }
@@ -354,15 +345,15 @@ impl SlotTable {
         self.free.len()
     }
 
-    /// Returns `true` if a slot may be reused without its short generation matching entries of an earlier round:
-    /// those that an index sweep may not have removed are the ones of this pass and the one before.
+    /// Returns `true` if a slot can be reused without its short generation matching index entries of an earlier use:
+    /// such entries may remain from the current and the previous sweep pass.
     pub(crate) fn may_reuse(&mut self, slot: WeuSlot) -> bool {
         let mask = self.generation_mask;
         let entry = self.normalised(slot);
         entry.reuses_now + entry.reuses_before < mask
     }
 
-    /// Takes a free slot and gives it its next generation.
+    /// Takes a free slot and assigns its next generation.
     pub(crate) fn open(&mut self, weu_seq: WeuSeq) -> Option<(WeuSlot, Generation)> {
         for _ in 0..self.free.len() {
             let slot = self.free.pop_front()?;
@@ -385,7 +376,7 @@ impl SlotTable {
         None
     }
 
-    /// Takes a free slot out of use for a while, as it is: the one that has been free for longest.
+    /// Takes the slot that has been free for longest out of use temporarily, without a change.
     pub(crate) fn take_free(&mut self) -> Option<WeuSlot> {
         let place = self.free.iter().position(|slot| !self.is_pinned(*slot))?;
         self.free.remove(place)
@@ -396,7 +387,7 @@ impl SlotTable {
         self.free.push_back(slot);
     }
 
-    /// Records that an index sweep has visited the whole index.
+    /// Completes a pass of the index sweep.
     pub(crate) fn sweep_ended(&mut self) {
         self.pass += 1;
     }

@@ -1,6 +1,6 @@
-//! Slots at a restart: the states that checkpoint, journal and headers leave them in.
+//! Slots at a restart: states derived from checkpoint, journal and headers.
 //!
-//! Invariant: a slot moves to a later generation only, and records of an earlier one are skipped.
+//! Invariant: a slot only moves to a later generation, and records of earlier ones are skipped.
 
 use zc_core::{Generation, VolumeId, WeuSeq, WeuSlot};
 
@@ -8,8 +8,7 @@ use crate::device::slots::mapping_counts::MappingCounts;
 use crate::device::slots::table::{SlotState, SlotTable};
 
 impl SlotTable {
-    /// Moves a slot to the generation a record speaks of. Returns `false` if the record is of an older one (or of no
-    /// slot).
+    /// Moves a slot to the generation of a record. Returns `false` if the record is older (or names no slot).
     pub(crate) fn adopt_generation(&mut self, slot: WeuSlot, generation: Generation) -> bool {
         if !self.contains(slot) {
             return false;
@@ -25,7 +24,7 @@ impl SlotTable {
         generation == entry.generation
     }
 
-    /// Applies a record of the unit in the slot and the length of its header; none if it may have no header yet.
+    /// Applies a record of the unit in the slot and its header length; `None`: it may have no header yet.
     pub(crate) fn adopt_unit(&mut self, slot: WeuSlot, weu_seq: WeuSeq, header_bytes: Option<u32>) {
         let entry = self.get_mut(slot);
         if !entry.retired {
@@ -36,7 +35,7 @@ impl SlotTable {
         }
     }
 
-    /// Applies a record that the slot's generation is invalid.
+    /// Applies a record of an invalid generation.
     pub(crate) fn adopt_retirement(&mut self, slot: WeuSlot) {
         let entry = self.get_mut(slot);
         entry.retired = true;
@@ -45,7 +44,7 @@ impl SlotTable {
         entry.void_bases = Vec::new();
     }
 
-    /// Applies a record that the mapping of a base entry is invalid.
+    /// Applies a record of a base entry with an invalid mapping.
     pub(crate) fn adopt_void_base(&mut self, slot: WeuSlot, offset_units: u16) {
         let entry = self.get_mut(slot);
         if !entry.retired && !entry.void_bases.contains(&offset_units) {
@@ -53,7 +52,7 @@ impl SlotTable {
         }
     }
 
-    /// Adopts a unit in the slot without a readable header.
+    /// Adopts a unit without a readable header.
     pub(crate) fn adopt_headerless(&mut self, slot: WeuSlot) {
         let entry = self.get_mut(slot);
         entry.state = SlotState::Sealed;
@@ -61,7 +60,7 @@ impl SlotTable {
         entry.filling = true;
     }
 
-    /// Adopts the trusted header of the slot's unit. Returns `true` if a record had named that unit.
+    /// Adopts the trusted header of the slot's unit. Returns `true` if a record named that unit.
     pub(crate) fn adopt_header(
         &mut self,
         slot: WeuSlot,
@@ -82,7 +81,7 @@ impl SlotTable {
         is_known
     }
 
-    /// Adopts the recorded unit in the slot, with these mappings to it beside those that are counted.
+    /// Adopts the recorded unit in the slot, with these mappings in addition to those already counted.
     pub(crate) fn adopt_known(&mut self, slot: WeuSlot, owner: Option<VolumeId>, mappings: &MappingCounts) {
         let entry = self.get_mut(slot);
         assert!(entry.state == SlotState::Unread { known: true } && !entry.retired, "{slot:?} is not known");
@@ -93,17 +92,17 @@ impl SlotTable {
         self.live_total += u64::from(mappings.live());
     }
 
-    /// Keeps a tombstone: no header found in the slot is trusted, as before.
+    /// Preserves a tombstone: no header read from the slot is trusted.
     pub(crate) fn stay_tombstone(&mut self, slot: WeuSlot) {
         self.get_mut(slot).tombstone = true;
     }
 
-    /// Makes a tombstone: no header of an earlier generation than this one found in the slot is trusted.
+    /// Makes a tombstone: no header of an earlier generation read from the slot is trusted.
     pub(crate) fn make_tombstone(&mut self, slot: WeuSlot, generation: Generation, weu_seq: WeuSeq) {
         let entry = self.get_mut(slot);
         entry.weu_seq = weu_seq;
         entry.tombstone = true;
-        // As the record has it: a checkpoint repeats that.
+        // Same values as in the record, which a checkpoint repeats.
         entry.header_bytes = 0;
         if matches!(entry.state, SlotState::Unread { known: true }) {
             // Mappings of the recorded contents have been installed.
@@ -113,8 +112,8 @@ impl SlotTable {
         }
     }
 
-    /// Gives a slot that is not in use a generation further on. Its short form may be that of an entry from before, so
-    /// the slot is not used until the index was swept, twice.
+    /// Advances the generation of an unused slot. The new short form may match stale index entries, so the slot is not
+    /// used until two sweeps of the index have completed.
     pub(super) fn skip_to(&mut self, slot: WeuSlot, generation: Generation) {
         let mask = self.generation_mask;
         let entry = self.normalised(slot);
