@@ -66,7 +66,7 @@ fn a_flush_after_a_drop_takes_what_was_destaged_before_it() {
         let flush = t.world.submit(V, 0, 0, RequestKind::Flush);
         assert!(!t.world.replies.contains_key(&flush), "readers see what a power cut would take");
         t.world.end_origin_flushes();
-        // The first one tells that writes are lost, whatever the origin says.
+        // The first flush reports that writes are lost, whatever the origin returns.
         assert_eq!(t.world.replies.remove(&flush).expect("an answer").0, Err(ErrorKind::Io));
         t.world.origin_flushes_hang = false;
         let next = t.world.submit(V, 0, 0, RequestKind::Flush);

@@ -90,7 +90,7 @@ fn a_start_after_a_clean_stop_reads_the_image_and_no_header() {
     let mut world = stopped().restart(true);
     all_is_there(&mut world);
     assert_eq!(start_of(&world), (1, 0, false));
-    // What the image told is evicted, shared and overwritten as what a header told.
+    // Mappings from the image are evicted, shared and overwritten like those from a header.
     let loaded = world.stat("load_mappings");
     (0..2400).for_each(|at| world.write(V, (at + 256) * EXTENT, &half(at + 1000, 8192)));
     world.write(V, 3 * EXTENT, &half(901, 8192));
@@ -150,7 +150,7 @@ fn an_image_that_the_superblock_of_a_later_session_names_is_not_its_own() {
     all_is_there(&mut world);
     assert_eq!(start_of(&world), (0, 0, true));
     world.stop();
-    // A journal that goes on behind it tells, too.
+    // A journal that continues after it is replayed, too.
     world.append_journal(Vec::new());
     let mut world = world.restart(true);
     world.tick(1);

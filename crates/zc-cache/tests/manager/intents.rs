@@ -1,4 +1,4 @@
-//! What the intent log alone tells of dirty data.
+//! Restarts with dirty data in the intent log alone.
 
 use zc_cache::seam::Event;
 use zc_core::WeuSlot;
@@ -27,7 +27,7 @@ fn slot_of_the_dirty_extent(world: &World) -> WeuSlot {
 #[test]
 fn a_body_stays_until_the_journal_has_that_its_epoch_is_clean() {
     let mut t = Twin::new(Shape { slots: 8, weu_bytes: 64 << 10, ..Shape::default() });
-    // The first unit is full; what the last one has, a summary in it tells, too.
+    // The first unit is full; a summary in the last one contains its records.
     t.write(0, &extents(1, 40));
     t.flush();
     t.world.tick(100);

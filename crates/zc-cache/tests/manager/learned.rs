@@ -1,4 +1,4 @@
-//! What the manager tells of contents to those who ask.
+//! Contents that the manager reports to drivers.
 
 use zc_cache::config::{VolumeConfig, WriteBackConfig};
 use zc_cache::seam::Digest;

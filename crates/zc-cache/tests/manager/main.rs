@@ -670,7 +670,7 @@ fn who_reads_on_finds_the_next_recipes_there() {
     // Of the first run the first read came before the recipe.
     assert_eq!(world.origin_reads.len(), 1, "{:?}", world.origin_reads);
     assert_eq!((world.stat("recipe_hits"), world.stat("recipes_wanted")), (3 * 128 - 8, 4));
-    // A write past the cache voids what was told of an extent; the miss there asks again.
+    // A write that bypasses the cache drops the learned fingerprint of an extent; the next miss requests it again.
     world.configure(VolumeConfig { mode: Mode::WriteAround, recipes: true, ..volume(W, 4 << 20) });
     world.write(W, 5 * EXTENT, &half(9, 8192));
     world.read(W, 5 * EXTENT, EXTENT);
@@ -721,7 +721,7 @@ fn a_header_that_was_misread_after_the_journal_was_lost_is_not_believed_later() 
     // More units than the session in the middle reuses.
     (0..512).for_each(|at| world.write(V, at * EXTENT, &half(at + 1000, 8192)));
     (0..20).for_each(|_| world.tick(100));
-    // Nothing tells of the unit any more, and its header reads as something else, once.
+    // No record names the unit any more, and its header is misread once.
     world.wipe_history();
     let kept: Vec<_> = (0..18).map(|slot| world.slot_bytes(WeuSlot(slot)).to_vec()).collect();
     (0..18).for_each(|slot| world.slot_bytes(WeuSlot(slot)).fill(0x11));

@@ -1,6 +1,6 @@
 //! Pinned ranges are brought into the cache, and what is cached of them stays.
 //!
-//! What is in the cache is told by reads of the origin alone.
+//! Reads that reach the origin show which extents are not cached.
 
 use core::ops::Range;
 

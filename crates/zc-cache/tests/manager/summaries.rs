@@ -138,7 +138,7 @@ fn a_summary_that_is_lost_before_others_fences_the_volume() {
     assert_eq!(t.world.try_read(V, 4 * E, E), Err(ErrorKind::Io));
 }
 
-/// Of the last one it cannot be told whether it was answered; the one before was, or there would be no last one.
+/// Whether the last commit was acknowledged is unknown; the one before was, or there would be no last one.
 #[test]
 fn an_extent_that_is_lost_beside_its_summary_takes_the_last_commit_along_and_no_other() {
     for (number, replayed) in [(3, 4), (2, 5)] {

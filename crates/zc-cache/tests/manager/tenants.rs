@@ -1,4 +1,4 @@
-//! What a volume's work tells of the contents of others: in another domain nothing, also to one with a watch.
+//! Isolation of domains: a volume's requests reveal nothing about contents of another domain, even to a client that measures.
 
 use zc_cache::config::{VolumeConfig, WriteBackConfig};
 use zc_cache::seam::{Action, RequestKind};

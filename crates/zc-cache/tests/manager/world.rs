@@ -71,12 +71,12 @@ pub(crate) struct World {
     pub(crate) device_reads: Vec<(WeuSlot, u32)>,
     /// Origins zeroed: offset, bytes, and whether no hole was to come of it.
     pub(crate) origin_zeroed: Vec<(u64, u64, bool)>,
-    /// What reads of whole extents were to keep: whether they proved a fingerprint, or were told one.
+    /// Fingerprints of whole-extent reads to be kept: verified, or given.
     pub(crate) kept: Vec<(bool, bool)>,
     /// Origin reads: (offset, bytes).
     pub(crate) origin_reads: Vec<(u64, u32)>,
     pub(crate) stopped: Option<bool>,
-    /// What the manager told of contents.
+    /// Contents reported by the manager.
     pub(crate) learned: Vec<Learned>,
     /// Every comparison of bytes finds a difference, as after a collision of hashes.
     pub(crate) all_differs: bool,
@@ -728,7 +728,7 @@ impl World {
         None
     }
 
-    /// Notes what is kept of an extent, and compares the fingerprint that was told.
+    /// Records the kept part of an extent, and compares the given fingerprint.
     fn note_kept(&mut self, part: &ExtentRead, raw: &[u8]) {
         if part.keep {
             let own = zc_reduce::fingerprint(self.kind, &DedupDomain::COMMON, raw);

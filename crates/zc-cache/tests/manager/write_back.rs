@@ -435,7 +435,7 @@ fn a_gap_in_the_journal_fences_what_may_be_dirty_until_an_operator_accepts_the_l
     let first = t.world.journal_end();
     t.write(E, &extents(2, 1));
     t.flush_into_journal();
-    // A summary behind the block before tells what the damaged block repeated.
+    // A summary after the previous block contains the records that the damaged block repeated.
     let kept = t.twin.clone();
     t.write(2 * E, &extents(3, 1));
     t.flush_into_journal();

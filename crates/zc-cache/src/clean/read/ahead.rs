@@ -35,7 +35,7 @@ pub(crate) enum Reason {
 pub(crate) struct ReadAhead {
     /// Extents that wait for their first use.
     waiting: KeyedMap<ExtentKey, Prefetched>,
-    /// The same extents, oldest first.
+    /// Extents in `waiting`, oldest first.
     order: VecDeque<ExtentKey>,
     /// Bytes in flight or waiting.
     bytes: u64,
