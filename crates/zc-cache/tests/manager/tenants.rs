@@ -1,4 +1,4 @@
-//! Isolation of domains: a volume's requests reveal nothing about contents of another domain, even to a client that measures.
+//! Isolation of domains: requests of a volume reveal nothing about contents of another domain, even by their timing.
 
 use zc_cache::config::{VolumeConfig, WriteBackConfig};
 use zc_cache::seam::{Action, RequestKind};
