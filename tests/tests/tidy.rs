@@ -43,21 +43,11 @@ const TOP_FOLDERS: &[&str] = &["crates", "bin", "benches", "tests", "configs", "
 
 /// The layers, lowest first. A crate may depend on crates of lower layers.
 const LAYERS: &[&[&str]] = &[
-    &["zc-core", "zc-cli", "zc-host", "zc-report"],
+    &["zc-core", "zc-cli", "zc-report"],
     &["zc-format", "zc-reduce", "zc-conformance", "zc-recording", "zc-policy", "zc-rig"],
     &["zc-cache", "zc-store", "zc-trace"],
-    &[
-        "zc-io",
-        "zc-origin",
-        "zc-nbd",
-        "zc-ublk",
-        "zc-config",
-        "zc-sandbox",
-        "zc-pool",
-        "zc-flash",
-        "zc-drive",
-    ],
-    &["zc-setup", "zc-pool-io", "zc-remote", "zc-pool-drive"],
+    &["zc-io", "zc-origin", "zc-nbd", "zc-ublk", "zc-config", "zc-sandbox", "zc-pool", "zc-flash"],
+    &["zc-drive", "zc-pool-io", "zc-remote"],
     &["zc-engine", "zc-sim", "zc-replay"],
     &["zc-daemon"],
     &["zc-figures"],

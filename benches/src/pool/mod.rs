@@ -7,8 +7,8 @@
 mod device;
 
 use zc_core::{Codec, usize_from_u64};
+use zc_drive::pool::{Answered, Blank, Computing, Drive, DriveError, Machine};
 use zc_pool::{Answer, DeviceOperation, Ended, Pool, RequestKind};
-use zc_pool_drive::{Answered, Blank, Computing, Drive, DriveError, Machine};
 use zc_store::{CatalogChange, CatalogOp, Config, FLAG_DEDUP, RootId};
 
 use crate::clock::thread_ns;

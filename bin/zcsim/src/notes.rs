@@ -10,8 +10,10 @@ pub(crate) const BY_OTHERS: &str =
 
 /// Contents whose compressed sizes are not by a codec that the configuration uses.
 pub(crate) fn sized_by_others(trace: &Trace, config: &Config) -> u64 {
-    let codecs =
-        config.volumes.iter().map(|volume| zc_setup::codec(volume.compression, volume.compression_level));
+    let codecs = config
+        .volumes
+        .iter()
+        .map(|volume| zc_config::manager::codec(volume.compression, volume.compression_level));
     codecs.map(|codec| trace.sized_by_others(codec)).max().unwrap_or(0)
 }
 

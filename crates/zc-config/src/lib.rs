@@ -7,6 +7,8 @@
 //! bytes yield a configuration or an error, in bounded time and memory. `configs/zcached.toml` documents every key
 //! with its default.
 //!
+//! [`manager`] translates it into settings of the cache manager, for the daemon and for replay alike.
+//!
 //! It does not access devices or files, which is for `zc-engine`; [`Config::key_lines`] and [`canonical_conflicts`]
 //! let the engine report file and line as well.
 #![forbid(unsafe_code)]
@@ -18,6 +20,7 @@ mod key_lines;
 mod limits;
 mod listening;
 mod live;
+pub mod manager;
 mod model;
 mod notes;
 mod pins;

@@ -75,8 +75,8 @@ pub(super) fn run(args: &Args) -> ExitCode {
 }
 
 fn options(args: &Args, canary: Option<Canary>) -> Options {
-    let replacement = args.policy.map(zc_setup::replacement);
-    let packer = args.packer.map(zc_setup::packer);
+    let replacement = args.policy.map(zc_config::manager::replacement);
+    let packer = args.packer.map(zc_config::manager::packer);
     Options { ops: args.ops, canary, replacement, packer, profile: args.profile, trace: None }
 }
 

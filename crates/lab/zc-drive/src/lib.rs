@@ -1,4 +1,4 @@
-//! Synchronous driver of a cache manager: for replay, benchmarks, and the manager's own tests.
+//! Synchronous drivers of a cache manager and, in [`pool`], of a pool: for replay, benchmarks, and tests of the manager.
 //!
 //! Job: execute every [`Action`] over a [`Backend`], which needs no operation numbers and no events, and return each
 //! result to the manager, until it has no more actions ([`Turns`]).
@@ -13,6 +13,7 @@
 //! The smallest complete backend is `examples/file_cache`: a cache over a file.
 #![forbid(unsafe_code)]
 
+pub mod pool;
 mod turns;
 
 use zc_cache::CacheManager;

@@ -7,9 +7,9 @@ use zc_cache::config::VolumeConfig;
 use zc_cache::startup::StartState;
 use zc_cache::{CacheManager, Stats};
 use zc_config::Config;
+use zc_config::manager::Found;
 use zc_core::{VolumeId, u64_from_usize};
 use zc_format::{Geometry, PlanOptions};
-use zc_setup::Found;
 
 use crate::driver::{Driver, OriginTraffic};
 use crate::error::ReplayError;
@@ -226,13 +226,13 @@ fn volumes(config: &Config, trace: &Trace) -> (Vec<VolumeConfig>, u64) {
         let of_device = Found {
             id: VolumeId(u16::try_from(number).unwrap_or(u16::MAX)),
             size_bytes,
-            region_bytes: zc_setup::region_bytes(config.cache.region_size, size_bytes),
+            region_bytes: zc_config::manager::region_bytes(config.cache.region_size, size_bytes),
             trusted: true,
             may_be_dirty: false,
             durable_journal: false,
-            domain: zc_setup::domain(volume, &[0; 16]),
+            domain: zc_config::manager::domain(volume, &[0; 16]),
         };
-        found.push(zc_setup::volume_config(volume, of_device));
+        found.push(zc_config::manager::volume_config(volume, of_device));
     }
     (found, sum)
 }
@@ -270,8 +270,9 @@ impl<'a> Running<'a> {
         let (mut volumes, volume_bytes) = volumes(config, trace);
         volumes.iter_mut().for_each(|volume| volume.recipes = replay.recipes);
         let geometry = geometry(config, replay.size, trace, volume_bytes)?;
-        let fingerprint = zc_setup::fingerprint_kind(config.cache.fingerprint);
-        let settings = zc_setup::manager_config(&config.cache, &geometry, fingerprint, false, MEMORY_BYTES)?;
+        let fingerprint = zc_config::manager::fingerprint_kind(config.cache.fingerprint);
+        let settings =
+            zc_config::manager::manager_config(&config.cache, &geometry, fingerprint, false, MEMORY_BYTES)?;
         let manager = CacheManager::new(settings, volumes, StartState::fresh());
         let ssd = replay.ssd.map(|ssd| Watcher::new(ssd, &geometry)).transpose();
         let ssd = ssd.map_err(|source| ReplayError::Ssd { device_bytes: geometry.device_bytes, source })?;

@@ -1,7 +1,7 @@
 //! Errors of a replay.
 
+use zc_config::manager::TooLittleRam;
 use zc_format::GeometryError;
-use zc_setup::TooLittleRam;
 use zc_trace::TraceError;
 
 /// Error that ended a replay.
@@ -59,7 +59,7 @@ pub enum ReplayError {
     Ram(#[from] TooLittleRam),
     /// The store behind the cache failed.
     #[error("the store behind the cache: {0}")]
-    Store(#[from] zc_pool_drive::DriveError),
+    Store(#[from] zc_drive::pool::DriveError),
     /// The cache manager did something that it never should without a fault.
     #[error("the cache manager, after {requests} requests: {what}")]
     Manager {

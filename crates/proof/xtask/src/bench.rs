@@ -2,7 +2,7 @@
 //!
 //! Job: build the programs of a benchmark and run it; hand anything else on to criterion.
 
-use zc_host::run::{cargo, run};
+use zc_rig::host::run::{cargo, run};
 
 /// The benches of the program `bench`.
 const NAMES: [&str; 11] =

@@ -12,8 +12,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 use std::process::Command;
-use zc_host::packages::ensure_mdbook;
-use zc_host::run::{build_dir, run, workspace};
+use zc_rig::host::packages::ensure_mdbook;
+use zc_rig::host::run::{build_dir, run, workspace};
 
 /// Folder of the pages in SUMMARY.
 const PAGES: &str = "docs/src";

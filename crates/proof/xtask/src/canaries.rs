@@ -12,7 +12,7 @@
 use anyhow::{Context, bail};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use zc_host::run::{build_dir, cargo, run, workspace};
+use zc_rig::host::run::{build_dir, cargo, run, workspace};
 
 /// Folder of the patches. The first by name is the switch that the others need.
 const PATCHES: &str = "crates/proof/zc-sim/canaries";

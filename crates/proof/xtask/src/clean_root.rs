@@ -6,8 +6,8 @@
 use anyhow::{Context as _, ensure};
 use std::path::Path;
 
-use zc_host::packages::{Set, as_root, ensure, find};
-use zc_host::run::{build_dir, run};
+use zc_rig::host::packages::{Set, as_root, ensure, find};
+use zc_rig::host::run::{build_dir, run};
 
 /// In the root $1, which mmdebstrap made, runs the script; its arguments follow.
 const IN_ROOT: &str = "mount --bind /proc \"$1/proc\"; chroot \"$1\" sh /tmp/check.sh";

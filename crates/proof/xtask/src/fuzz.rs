@@ -17,7 +17,7 @@ use std::fs::File;
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
-use zc_host::run::{build_dir, cargo, run, workspace};
+use zc_rig::host::run::{build_dir, cargo, run, workspace};
 
 /// Duration of each fuzzer in `cargo xtask test`, in seconds.
 pub(crate) const CHECK_SECONDS: u32 = 60;

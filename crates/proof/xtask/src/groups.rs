@@ -9,7 +9,7 @@
 use crate::step::Step;
 use anyhow::{Context as _, bail};
 use std::process::Command;
-use zc_host::run::workspace;
+use zc_rig::host::run::workspace;
 
 /// CPU time that the groups of one run may take, in minutes. An hour of CPU time is half an hour of two cores; the base
 /// takes its part of it, and cores are never busy all the time.

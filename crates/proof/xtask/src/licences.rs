@@ -8,7 +8,7 @@ use crate::products::metadata;
 use anyhow::{Context as _, bail};
 use serde_json::Value;
 use std::collections::BTreeSet;
-use zc_host::run::workspace;
+use zc_rig::host::run::workspace;
 
 /// Prefix of the sources that are registries; others are git.
 const REGISTRY: &str = "registry+";

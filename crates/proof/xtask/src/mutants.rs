@@ -14,8 +14,8 @@ use clap::ValueEnum;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
-use zc_host::packages::ensure_cargo_mutants;
-use zc_host::run::{build_dir, run, show, workspace};
+use zc_rig::host::packages::ensure_cargo_mutants;
+use zc_rig::host::run::{build_dir, run, show, workspace};
 
 /// Known survivors, in the workspace.
 const SURVIVORS: &str = "crates/zc-cache/MUTANTS.md";

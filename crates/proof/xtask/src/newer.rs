@@ -11,9 +11,9 @@
 use anyhow::Context;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use zc_host::Done;
-use zc_host::packages::find;
-use zc_host::run::{build_dir, cargo, run};
+use zc_rig::host::Done;
+use zc_rig::host::packages::find;
+use zc_rig::host::run::{build_dir, cargo, run};
 
 /// The suite, if `ZC_NEWER_SUITE` names no other.
 const SUITE: &str = "trixie";

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use zc_host::run::{build_dir, cargo, show, workspace};
+use zc_rig::host::run::{build_dir, cargo, show, workspace};
 
 /// Environment variable of steps that start after the step `build` of the same run.
 pub(crate) const BUILT: &str = "ZC_XTASK_BUILT";

@@ -10,7 +10,7 @@ use std::num::NonZero;
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
-use zc_host::run::{cargo, run as run_command, timed};
+use zc_rig::host::run::{cargo, run as run_command, timed};
 
 /// A program of unit tests, or one end-to-end test, that runs longer hangs.
 const LIMIT_SECONDS: u32 = 600;

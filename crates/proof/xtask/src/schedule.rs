@@ -14,8 +14,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
-use zc_host::Done;
-use zc_host::run::{build_dir, now, wait_with_cpu, workspace};
+use zc_rig::host::Done;
+use zc_rig::host::run::{build_dir, now, wait_with_cpu, workspace};
 
 /// The exit status of a step that could not be checked here.
 pub(crate) const NOT_CHECKED: u8 = 4;

@@ -3,7 +3,7 @@
 //! Job: every run includes the base; the other steps are groups, of which a run includes some.
 
 use clap::ValueEnum;
-use zc_host::packages::Set;
+use zc_rig::host::packages::Set;
 
 /// Lane of a step: one step of each lane runs at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -11,9 +11,9 @@ use anyhow::bail;
 use clap::ValueEnum;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
-use zc_host::Done;
-use zc_host::packages::{Set, ensure, ensure_cargo_deny};
-use zc_host::run::{cargo, run, timed};
+use zc_rig::host::Done;
+use zc_rig::host::packages::{Set, ensure, ensure_cargo_deny};
+use zc_rig::host::run::{cargo, run, timed};
 
 /// Seeds of the cache, of the cache with few requests, and of the store that the base simulates.
 const SEEDS: [&str; 3] = ["200", "250", "150"];

@@ -8,7 +8,7 @@ use anyhow::{Context, bail};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use zc_host::run::workspace;
+use zc_rig::host::run::workspace;
 
 /// Copies the files that git tracks or would track. An unchanged file keeps its modification time, so cargo rebuilds only
 /// changed files, and those that an interrupted run left changed.

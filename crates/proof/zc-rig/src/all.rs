@@ -12,9 +12,9 @@ use super::scenarios;
 use crate::boot::{Packages, boot};
 use crate::chance::fresh_seed;
 use crate::cut::{Plan, power_cut};
+use crate::host::run::{build_dir, timed};
 use crate::mode::{FileSystem, Mode};
 use crate::setup::Image;
-use zc_host::run::{build_dir, timed};
 
 /// A loss is found in most of them.
 const CANARY_CUTS: u32 = 8;

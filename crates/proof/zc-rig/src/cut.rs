@@ -16,13 +16,13 @@ use std::time::Duration;
 use zc_core::{u64_from_usize, usize_from_u64};
 
 use crate::chance::Chance;
+use crate::host::packages::find;
+use crate::host::run::run_quietly;
 use crate::machine::{Bench, Setting, load_program};
 use crate::mode::{FileSystem, Mode};
 use crate::report::{Line, judge};
 use crate::scenarios::{limit, show};
 use crate::setup::Image;
-use zc_host::packages::find;
-use zc_host::run::run_quietly;
 
 /// Parameters of the cuts.
 #[derive(Debug, Clone, Copy)]

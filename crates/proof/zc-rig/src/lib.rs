@@ -16,6 +16,7 @@ mod all;
 mod boot;
 mod chance;
 mod cut;
+pub mod host;
 mod loss;
 mod machine;
 mod mode;
@@ -32,7 +33,7 @@ use mode::{FileSystem, Mode};
 use setup::Kernel;
 use std::num::NonZero;
 
-use zc_host::Done;
+use crate::host::Done;
 
 /// A task, and the machine for it.
 #[derive(Debug, clap::Args)]

@@ -9,9 +9,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use crate::chance::Chance;
+use crate::host::run::{build_dir, cargo, run, run_quietly};
 use crate::loss::{LOG_BYTES, SECTOR_BYTES};
 use crate::setup::Image;
-use zc_host::run::{build_dir, cargo, run, run_quietly};
 
 const GUEST: &[(&str, &str)] = &[
     ("main.sh", include_str!("guest/main.sh")),
@@ -199,7 +199,7 @@ impl Bench {
         for dir in [tree.join("bin"), payload.clone()] {
             std::fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
         }
-        let busybox = zc_host::packages::find("busybox").context("there is no busybox")?;
+        let busybox = crate::host::packages::find("busybox").context("there is no busybox")?;
         copy(&busybox, &tree.join("bin/busybox"))?;
         copy(&image.driver(), &tree.join("virtio_blk.ko"))?;
         write(&tree.join("init"), INIT)?;

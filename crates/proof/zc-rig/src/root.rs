@@ -10,13 +10,13 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::boot::Packages;
+use crate::host::packages::find;
+use crate::host::run::run_quietly;
 use crate::machine::{Bench, Hardware, Packed, ROOT, SSD};
 use crate::mode::Mode;
 use crate::report::judge;
 use crate::scenarios::show;
 use crate::setup::Image;
-use zc_host::packages::find;
-use zc_host::run::run_quietly;
 
 /// Far more than a boot and its checks take.
 const LIMIT: Duration = Duration::from_secs(900);

@@ -7,8 +7,8 @@ use anyhow::Context;
 use clap::ValueEnum;
 use std::path::{Path, PathBuf};
 
-use zc_host::packages::{self, Set, as_root, find};
-use zc_host::run::run;
+use crate::host::packages::{self, Set, as_root, find};
+use crate::host::run::run;
 
 const SCRIPT: &str = include_str!("guest/setup.sh");
 const META_PACKAGE: &str = "linux-image-cloud-amd64";

@@ -43,9 +43,9 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{Mutex, MutexGuard, oneshot};
 use zc_cache::config::VolumeConfig;
+use zc_config::manager::Memory;
 use zc_config::{CacheConfig, Config};
 use zc_core::{Mode, NoSuchWord, VolumeId, u64_from_usize};
-use zc_setup::Memory;
 
 use crate::control::connection_limit::{ConnectionLimit, Permit};
 use crate::control::record::{Recordings, Wanted};

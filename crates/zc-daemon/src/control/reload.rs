@@ -16,11 +16,11 @@ use zc_core::Mode;
 use crate::control::add_volume::Changed;
 use crate::control::{InForce, Shared};
 use crate::program::ConfigFile;
+use zc_config::manager::{Found, volume_config};
 use zc_engine::front::reloadable::default_export;
 use zc_engine::front::settings::has_durable_journal;
 use zc_engine::front::tls::Tls;
 use zc_engine::shard::commands::Command;
-use zc_setup::{Found, volume_config};
 
 /// Outcome of a new configuration's keys.
 struct Keys {

@@ -12,9 +12,9 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
+use zc_config::manager::Shortfall;
 use zc_core::units::ByteSize;
 use zc_pool_io::PoolState;
-use zc_setup::Shortfall;
 
 use crate::session::absent::Absent;
 use zc_engine::origin::store_looks::StoreLook;

@@ -15,11 +15,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use zc_cache::config::ManagerConfig;
 use zc_cache::startup as cache_startup;
 use zc_config::Config;
+use zc_config::manager::{Memory, Shortfall};
 use zc_core::units::{ByteSize, SizeOrShare};
 use zc_core::{ErrorKind, FingerprintKind, hex, limits::BLOCK_BYTES};
 use zc_format::{BLOCK, Geometry, JournalLabel, PlanOptions, Superblock};
 use zc_io::{BlockFile, FileKind, OpenOptions};
-use zc_setup::{Memory, Shortfall};
 
 use crate::session::machine::machine_bytes;
 use zc_engine::clock::unix_s;
@@ -118,9 +118,15 @@ impl CacheDevice {
     pub(crate) fn manager_config(&self, config: &Config) -> Result<ManagerConfig, EngineError> {
         let Superblock { geometry, fingerprint_kind, .. } = &self.superblock;
         let is_block = self.file.kind() == FileKind::Block;
-        zc_setup::manager_config(&config.cache, geometry, *fingerprint_kind, is_block, machine_bytes())
-            .map(|manager| ManagerConfig { hash_key: settings::hash_key(), ..manager })
-            .map_err(|error| EngineError::refused(Refusal::TooLittleRam(error)))
+        zc_config::manager::manager_config(
+            &config.cache,
+            geometry,
+            *fingerprint_kind,
+            is_block,
+            machine_bytes(),
+        )
+        .map(|manager| ManagerConfig { hash_key: settings::hash_key(), ..manager })
+        .map_err(|error| EngineError::refused(Refusal::TooLittleRam(error)))
     }
 
     /// Warns of surprising settings: a size that an existing cache does not have, indexes for fewer extents than the
@@ -404,7 +410,7 @@ pub(crate) fn format_above(
     let options = cache_startup::FormatOptions {
         geometry: planned(config, file, journal)?,
         uuid,
-        fingerprint_kind: zc_setup::fingerprint_kind(config.cache.fingerprint),
+        fingerprint_kind: zc_config::manager::fingerprint_kind(config.cache.fingerprint),
         label: String::new(),
         // The first session is the time: see `zc-format/FORMAT.md`.
         now_unix_s: unix_s().max(session.saturating_add(1)),
@@ -453,8 +459,8 @@ pub(crate) fn check_new_device(config: &Config, file: &BlockFile) -> Result<(), 
 
 /// Refuses a new cache that could not be served, before it is made.
 fn check_new(config: &Config, geometry: &Geometry) -> Result<(), EngineError> {
-    let kind = zc_setup::fingerprint_kind(config.cache.fingerprint);
-    let checked = zc_setup::manager_config(&config.cache, geometry, kind, false, machine_bytes());
+    let kind = zc_config::manager::fingerprint_kind(config.cache.fingerprint);
+    let checked = zc_config::manager::manager_config(&config.cache, geometry, kind, false, machine_bytes());
     checked.map(drop).map_err(|error| EngineError::refused(Refusal::TooLittleRam(error)))
 }
 
@@ -485,7 +491,7 @@ fn planned(config: &Config, file: &BlockFile, journal: Option<&BlockFile>) -> Re
 fn check_fixed(config: &Config, superblock: &Superblock) -> Result<(), EngineError> {
     let (cache, geometry) = (&config.cache, &superblock.geometry);
     let kind = |kind| if kind == FingerprintKind::Sha1 { "sha1" } else { "blake3" };
-    let wanted = zc_setup::fingerprint_kind(cache.fingerprint);
+    let wanted = zc_config::manager::fingerprint_kind(cache.fingerprint);
     let differs = if cache.extent_bytes != geometry.extent_bytes {
         format!("extents of {} bytes, extent_size says {}", geometry.extent_bytes, cache.extent_bytes)
     } else if cache.weu_bytes != geometry.weu_bytes {

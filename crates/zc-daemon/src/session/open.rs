@@ -508,7 +508,7 @@ pub(crate) fn judge(
             identity: found.identity,
             changed: found.changed.clone(),
             dedup_domain: &volume.dedup_domain,
-            region_bytes: zc_setup::region_bytes(config.cache.region_size, *size),
+            region_bytes: zc_config::manager::region_bytes(config.cache.region_size, *size),
         });
     }
     let paired = pair::pair(known, &candidates)?;

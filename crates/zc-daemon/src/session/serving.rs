@@ -42,19 +42,19 @@ pub(crate) fn served(
     let mut ublk = Vec::new();
     let durable_journal = settings::has_durable_journal(&config.cache);
     for (((volume, origin), paired), size) in config.volumes.iter().zip(origins).zip(paired).zip(sizes) {
-        let found = zc_setup::Found {
+        let found = zc_config::manager::Found {
             id: paired.id,
             size_bytes: *size,
             region_bytes: paired.region_bytes,
             trusted: paired.cold_reason.is_none(),
             may_be_dirty: paired.may_be_dirty,
             durable_journal,
-            domain: zc_setup::domain(volume, &before.uuid),
+            domain: zc_config::manager::domain(volume, &before.uuid),
         };
         let for_manager = VolumeConfig {
             lost_writes: paired.lost_writes,
             origin_is_flushed: origin.is_flushed(),
-            ..zc_setup::volume_config(volume, found)
+            ..zc_config::manager::volume_config(volume, found)
         };
         describe(registry, volume, &for_manager, paired);
         // After an orderly stop only the word of it is owed: a flush that fails is enough.

@@ -12,11 +12,11 @@ use std::path::PathBuf;
 
 use zc_cache::startup::StartError;
 use zc_config::Conflict;
+use zc_config::manager::TooLittleRam;
 use zc_core::VolumeId;
 use zc_format::GeometryError;
 use zc_pool::PoolError;
 use zc_pool_io::OpenError;
-use zc_setup::TooLittleRam;
 
 use crate::error::EngineError;
 

@@ -1,4 +1,4 @@
-//! From the configuration's words to those of the front end; `zc-setup` has those of the manager.
+//! From the configuration's words to those of the front end; `zc_config::manager` has those of the manager.
 
 use std::hash::{BuildHasher, RandomState};
 

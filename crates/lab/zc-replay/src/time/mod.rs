@@ -82,7 +82,7 @@ fn start<'a>(
     let codec = config
         .volumes
         .first()
-        .map_or(Codec::Raw, |volume| zc_setup::codec(volume.compression, volume.compression_level));
+        .map_or(Codec::Raw, |volume| zc_config::manager::codec(volume.compression, volume.compression_level));
     let mut running = cache::Running::start(trace, config, replay)?;
     let page_bytes = u64::from(timing.profile.ssd.page_bytes);
     running.driver.log_work(WorkLog::new(u64::from(config.cache.weu_bytes), timing.hits, page_bytes));

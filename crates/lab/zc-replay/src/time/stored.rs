@@ -1,7 +1,7 @@
 //! The origin as a zcached store on an array, in the place of the capacity-optimized system behind Nitro's cache (Li
 //! et al., USENIX ATC 2014, section 3.1).
 //!
-//! Job: execute reads and writes of volumes with the daemon's own pool ([`zc_pool_drive::Drive`]), whose operations
+//! Job: execute reads and writes of volumes with the daemon's own pool ([`zc_drive::pool::Drive`]), whose operations
 //! take the time of the array's disks. The pool decides placement, page reads and the scattering by deduplication.
 //!
 //! Invariants: blocks are generated from their fingerprints, as large under LZ4 as in the trace. Filling takes no
@@ -14,8 +14,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use zc_core::{Codec, Map, u64_from_usize, usize_from_u32, usize_from_u64};
+use zc_drive::pool::{Blank, Drive, DriveError, Machine};
 use zc_pool::{DeviceOperation, Ended, RequestKind};
-use zc_pool_drive::{Blank, Drive, DriveError, Machine};
 use zc_store::{CatalogChange, CatalogOp, Config, FLAG_DEDUP, RootId};
 use zc_trace::{Content, Op};
 

@@ -10,8 +10,8 @@ use anyhow::{Context as _, ensure};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use zc_host::packages::ensure_cargo_deb;
-use zc_host::run::{build_dir, cargo, run};
+use zc_rig::host::packages::ensure_cargo_deb;
+use zc_rig::host::run::{build_dir, cargo, run};
 
 const CHECK: &str = include_str!("check.sh");
 /// Packs a package again as a newer version of itself, in a folder of its own.

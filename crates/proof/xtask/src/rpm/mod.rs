@@ -11,8 +11,8 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use zc_host::packages::{Set, as_root, ensure, ensure_cargo_generate_rpm, find};
-use zc_host::run::{build_dir, run, workspace};
+use zc_rig::host::packages::{Set, as_root, ensure, ensure_cargo_generate_rpm, find};
+use zc_rig::host::run::{build_dir, run, workspace};
 
 /// Lists the files of the package $1 as they are installed.
 const LIST: &str = include_str!("list.sh");

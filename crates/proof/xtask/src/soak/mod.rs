@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 use summary::{Failure, Stretch, Summary};
-use zc_host::run::{build_dir, cargo, now, run, show, workspace};
+use zc_rig::host::run::{build_dir, cargo, now, run, show, workspace};
 
 /// The profile in the workspace's manifest.
 const PROFILE: &str = "soak";

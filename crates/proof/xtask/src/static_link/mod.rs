@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use zc_host::run::{build_dir, cargo, run};
+use zc_rig::host::run::{build_dir, cargo, run};
 
 use crate::deb::{PROGRAMS, folder_of};
 

@@ -10,8 +10,8 @@ use anyhow::Context as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use zc_host::packages::{as_root, find};
-use zc_host::run::{build_dir, run};
+use zc_rig::host::packages::{as_root, find};
+use zc_rig::host::run::{build_dir, run};
 
 use crate::deb::TRIAL;
 

@@ -24,11 +24,11 @@ use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::host::run::{build_dir, workspace};
 use crate::machine::{Bench, Content, Disk, Hardware};
 use crate::report::{Line, judge};
 use crate::setup::{self, Image, Kernel};
 use report::Report;
-use zc_host::run::{build_dir, workspace};
 
 const CACHE_MIB: u64 = 64;
 /// The working set, followed by the scanned range.

@@ -19,10 +19,10 @@ use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::host::run::{build_dir, workspace};
 use crate::machine::{Bench, Content, Disk, Hardware};
 use crate::report::{Line, judge};
 use crate::setup::{self, Image, Kernel};
-use zc_host::run::{build_dir, workspace};
 
 const DISK_MIB: u64 = 4096;
 const SSD_MIB: u64 = 96;

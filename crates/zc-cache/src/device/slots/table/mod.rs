@@ -438,7 +438,7 @@ mod tests {
 
     #[test]
     fn a_slot_leaves_room_for_the_policy_in_what_max_ram_counts_for_it() {
-        // `zc_setup` counts 128 bytes a slot; policies have up to 11 of them.
+        // `zc_config::manager` counts 128 bytes a slot; policies have up to 11 of them.
         assert!(size_of::<Slot>() <= 112, "{}", size_of::<Slot>());
     }
 

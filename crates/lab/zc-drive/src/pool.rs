@@ -7,7 +7,6 @@
 //! Operations start when the pool issues them. Processors take no time.
 //!
 //! It does not model the device ([`Machine`] does), failures, or data loss (`zc-sim` does).
-#![forbid(unsafe_code)]
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};

@@ -4,16 +4,15 @@
 //! cache equals the daemon's.
 //!
 //! It does not open devices or files. Their properties are arguments: [`Found`] and [`Geometry`].
-#![forbid(unsafe_code)]
 
 mod memory;
 
 use core::ops::Range;
 
-use zc_cache::config as cache;
-use zc_config::{
+use crate::{
     Admission, CacheConfig, Compression, Fingerprint, OnCacheLoss, Packer, Policy, RegionSize, VolumeConfig,
 };
+use zc_cache::config as cache;
 use zc_core::units::SizeOrShare;
 use zc_core::{Ack, Codec, DedupDomain, FingerprintKind, VolumeId, limits};
 use zc_format::Geometry;
@@ -210,7 +209,7 @@ mod tests {
     #[test]
     fn the_manager_s_own_defaults_are_those_of_the_configuration() {
         let text = "[cache]\npath = \"/c\"\nlearned_recipes = 0\n[[volume]]\nname = \"v\"\norigin = \"/v\"\n";
-        let config = zc_config::Config::parse(text, "test").unwrap();
+        let config = crate::Config::parse(text, "test").unwrap();
         let geometry = Geometry::plan(&PlanOptions {
             device_bytes: 1 << 30,
             weu_bytes: config.cache.weu_bytes,

@@ -2,9 +2,7 @@
 //!
 //! Invariants: output of the tools is streamed, or shown when they fail. A missing tool is an error.
 //!
-//! It does not define the requirements of checks (`xtask` and `zc-rig` do).
-#![forbid(unsafe_code)]
-#![expect(clippy::print_stdout, reason = "tasks of development report to their terminal")]
+//! It does not define the requirements of checks (`xtask` and the rest of `zc-rig` do).
 
 pub mod packages;
 pub mod run;

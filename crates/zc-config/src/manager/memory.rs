@@ -6,9 +6,9 @@
 
 use core::fmt;
 
+use crate::{CacheConfig, MaxRam};
 use zc_cache::config as cache;
 use zc_cache::index::{FileIndex, FingerprintIndex, IndexShape};
-use zc_config::{CacheConfig, MaxRam};
 use zc_core::units::ByteSize;
 use zc_format::Geometry;
 
@@ -194,7 +194,7 @@ mod tests {
 
     fn cache(settings: &str, device_bytes: u64) -> (CacheConfig, Geometry) {
         let text = format!("[cache]\npath = \"/c\"\n{settings}[[volume]]\nname = \"v\"\norigin = \"/v\"\n");
-        let config = zc_config::Config::parse(&text, "test").unwrap().cache;
+        let config = crate::Config::parse(&text, "test").unwrap().cache;
         let plan = PlanOptions {
             device_bytes,
             weu_bytes: config.weu_bytes,

@@ -2,7 +2,7 @@
 //!
 //! Invariant: after `ensure_*` returned `Ok`, the tool can be run. Present packages are not installed again.
 
-use crate::run::{build_dir, cargo, run};
+use crate::host::run::{build_dir, cargo, run};
 use anyhow::{Context, bail};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
