@@ -114,13 +114,14 @@ pub(crate) fn stop_and_start(world: &mut World) {
         process_dies(world);
     }
     decay_while_off(world);
+    if world.env.random_bool(0.5) {
+        // The intent log is the previous boot's from now on, and proves no commit any more.
+        world.state.reboot();
+        world.losses.reboot(world.env.now().is_multiple_of(2));
+    }
     forgive_lies(world, !clean);
     if clean && world.env.random_bool(0.1) {
         write_behind_our_back(world);
-    }
-    if world.env.random_bool(0.5) {
-        world.state.reboot();
-        world.losses.reboot(world.env.now().is_multiple_of(2));
     }
     start(world);
     if world.plan.pinning && !world.env.is_mended() && world.env.random_bool(0.5) {

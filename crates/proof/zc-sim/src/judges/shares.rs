@@ -70,9 +70,10 @@ impl Judge for Shares {
         now.shares.values().find_map(|share| {
             let earlier = before.shares.get(&share.volume)?;
             let came = now.moved - before.moved;
-            let breaks_quota = share.quota.is_some_and(|quota| {
-                share.units > quota && u64::from(share.units) > u64::from(earlier.units) + came
-            });
+            // One event may insert up to the quota, and then have units move.
+            let breaks_quota = share
+                .quota
+                .is_some_and(|quota| u64::from(share.units) > u64::from(earlier.units.max(quota)) + came);
             let breaks_reserve = share.units < earlier.units
                 && share.units < share.reserve
                 && share.reserve == earlier.reserve
