@@ -248,8 +248,15 @@ impl BatchHeader {
     /// When the records do not fit in the bounds of the format, or their contents in the payload.
     #[must_use]
     pub fn encode(&self, uuid: &[u8; 16], records: &[Record]) -> Vec<u8> {
+        self.encode_at_least(uuid, records, 0)
+    }
+
+    fn encode_at_least(&self, uuid: &[u8; 16], records: &[Record], bytes: usize) -> Vec<u8> {
         let mut out = vec![0; HEADER_BYTES];
         records.iter().for_each(|record| record.encode(&mut out));
+        if out.len() < bytes {
+            out.resize(bytes, Record::PADDING);
+        }
         let directory_bytes = u32::try_from(out.len() - HEADER_BYTES).unwrap_or(u32::MAX);
         let found = self.check(directory_bytes, records);
         assert_eq!(found, Ok(()), "a batch out of bounds: {self:?}");
@@ -270,6 +277,16 @@ impl BatchHeader {
         out[..4].copy_from_slice(&crc.to_le_bytes());
         out.resize(out.len().next_multiple_of(usize_from_u32(BLOCK_BYTES)), 0);
         out
+    }
+
+    /// Encodes header and directory as [`BatchHeader::encode`] does, padded to so many blocks if they take fewer.
+    ///
+    /// # Panics
+    /// As [`BatchHeader::encode`].
+    #[must_use]
+    pub fn encode_padded(&self, uuid: &[u8; 16], records: &[Record], blocks: u32) -> Vec<u8> {
+        let shortest = usize_from_u32(blocks.saturating_sub(1) * BLOCK_BYTES) + 1;
+        self.encode_at_least(uuid, records, shortest)
     }
 
     /// Decodes header and directory of the batch at the front of `bytes`.

@@ -68,6 +68,17 @@ fn the_header_has_the_documented_bytes() {
 }
 
 #[test]
+fn a_padded_directory_takes_the_blocks_and_has_the_same_records() {
+    for blocks in 1..4 {
+        let bytes = header().encode_padded(&UUID, &records(), blocks);
+        assert_eq!(bytes.len(), 4096 * usize_from_u32(blocks));
+        let directory_bytes = u32::from_le_bytes(bytes[52..56].try_into().unwrap());
+        assert_eq!(BatchHeader::directory_blocks(directory_bytes), blocks);
+        assert_eq!(BatchHeader::decode(&UUID, &bytes), Ok((header(), records())));
+    }
+}
+
+#[test]
 fn another_pool_or_a_cut_is_refused() {
     let bytes = header().encode(&UUID, &records());
     assert_eq!(BatchHeader::decode(&[0; 16], &bytes), Err(BatchError::Checksum));

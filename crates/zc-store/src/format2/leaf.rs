@@ -174,6 +174,15 @@ impl Leaf {
         }
     }
 
+    /// Merges a newer delta into an older one: what either discards stays discarded.
+    pub fn merge(&mut self, newer: &Self) {
+        for (older, newer) in self.0.iter_mut().zip(&newer.0) {
+            if newer.is_some() {
+                *older = *newer;
+            }
+        }
+    }
+
     /// Encodes the leaf. An empty one has no bytes.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {

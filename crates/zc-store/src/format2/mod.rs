@@ -1,23 +1,31 @@
-//! Encodings of the store's second format (`FORMAT-2.md`).
+//! The store's second format (`FORMAT-2.md`): encodings, and the machine that writes and reads them.
 //!
-//! Job: names of blocks, nodes of trees, frames of contents, batches of the log and superblocks, as bytes and back.
-//! Invariants: a decoded value is within the bounds of the format; whatever decodes encodes to something that decodes
-//! to the same. It does no I/O and keeps nothing.
+//! Job: names of blocks, nodes of trees, frames of contents, batches of the log and superblocks, as bytes and back; the
+//! store of thin volumes over them ([`Store`]). Invariants: a decoded value is within the bounds of the format; whatever
+//! decodes encodes to something that decodes to the same. It does no I/O.
 //!
-//! The store still writes format 1. These are the first of the steps in section 12 of the design.
+//! The programs still use format 1. Section 13 of the design lists what is missing.
 
 pub mod batch;
 mod bytes;
 pub mod catalog;
+mod config;
+mod core;
 pub mod frame;
+mod index;
 pub mod leaf;
+mod log;
 pub mod node;
 pub mod recipes;
+mod recovery;
+pub mod seam;
 pub mod segments;
 pub mod superblock;
 pub mod varint;
 
+pub use self::core::Store;
 pub use bytes::NodeError;
+pub use config::Config;
 
 /// Size of a block, the unit of identity.
 pub const BLOCK_BYTES: u32 = 4096;

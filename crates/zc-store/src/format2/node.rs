@@ -23,6 +23,8 @@ pub const LEVELS_MAX: u8 = 7;
 pub struct Spot {
     /// Segment, below [`SEGMENTS_MAX`]; not 0.
     pub segment: u64,
+    /// Slot of the device that holds the segment: the segment table is itself read by places.
+    pub slot: u32,
     /// Offset in the segment, in units.
     pub offset_units: u32,
     /// Bytes of the encoding.
@@ -51,11 +53,11 @@ pub struct PageNode(BTreeMap<u16, NodeRecord>);
 pub struct InnerNode(BTreeMap<u16, u64>);
 
 impl Spot {
-    /// Returns the place with the checksum of `encoded`, which is written there.
+    /// Returns the place, in a segment and its slot, with the checksum of `encoded`, which is written there.
     #[must_use]
-    pub fn of(uuid: &[u8; 16], segment: u64, offset_units: u32, encoded: &[u8]) -> Self {
+    pub fn of(uuid: &[u8; 16], (segment, slot): (u64, u32), offset_units: u32, encoded: &[u8]) -> Self {
         let bytes = u32::try_from(encoded.len()).unwrap_or(u32::MAX);
-        Self { segment, offset_units, bytes, crc: checksum(uuid, encoded) }
+        Self { segment, slot, offset_units, bytes, crc: checksum(uuid, encoded) }
     }
 
     /// Checks what was read there.
@@ -82,29 +84,34 @@ impl Spot {
             && self.end_units() <= UNITS_MAX
     }
 
-    fn put(&self, out: &mut Vec<u8>, before: &mut (u64, u32)) {
+    fn put(&self, out: &mut Vec<u8>, before: &mut (u64, u32, u32)) {
         varint::put_difference(out, before.0, self.segment);
         if self.segment == before.0 {
-            varint::put_difference(out, u64::from(before.1), u64::from(self.offset_units));
+            varint::put_difference(out, u64::from(before.2), u64::from(self.offset_units));
         } else {
+            varint::put_difference(out, u64::from(before.1), u64::from(self.slot));
             varint::put(out, u64::from(self.offset_units));
         }
         varint::put(out, u64::from(self.bytes));
         out.extend_from_slice(&self.crc.to_le_bytes());
-        *before = (self.segment, self.end_units());
+        *before = (self.segment, self.slot, self.end_units());
     }
 
-    fn take(cursor: &mut Cursor<'_>, before: &mut (u64, u32)) -> Result<Self, NodeError> {
+    fn take(cursor: &mut Cursor<'_>, before: &mut (u64, u32, u32)) -> Result<Self, NodeError> {
         let segment = cursor.difference(before.0)?;
-        let offset =
-            if segment == before.0 { cursor.difference(u64::from(before.1))? } else { cursor.number()? };
+        let (slot, offset) = if segment == before.0 {
+            (u64::from(before.1), cursor.difference(u64::from(before.2))?)
+        } else {
+            (cursor.difference(u64::from(before.1))?, cursor.number()?)
+        };
+        let slot = u32::try_from(slot).map_err(|_| NodeError::Field("place"))?;
         let offset_units = u32::try_from(offset).map_err(|_| NodeError::Field("place"))?;
         let (bytes, crc) = (cursor.short("length")?, u32::from_le_bytes(cursor.array()?));
-        let spot = Self { segment, offset_units, bytes, crc };
+        let spot = Self { segment, slot, offset_units, bytes, crc };
         if !spot.is_valid() {
             return Err(NodeError::Field("place"));
         }
-        *before = (segment, spot.end_units());
+        *before = (segment, slot, spot.end_units());
         Ok(spot)
     }
 }
@@ -156,7 +163,7 @@ impl PageNode {
     /// Encodes the node. An empty one has no bytes.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        let (mut out, mut next, mut before) = (Vec::new(), 0, (0, 0));
+        let (mut out, mut next, mut before) = (Vec::new(), 0, (0, 0, 0));
         for (position, record) in &self.0 {
             let parts = record.parts();
             let bits = parts.iter().zip([1, 2, 4]).filter(|(part, _)| part.is_some());
@@ -173,7 +180,7 @@ impl PageNode {
     /// # Errors
     /// When the bytes are none, or something in them is out of bounds.
     pub fn decode(bytes: &[u8]) -> Result<Self, NodeError> {
-        let (mut cursor, mut node, mut next, mut before) = (Cursor(bytes), Self::default(), 0, (0, 0));
+        let (mut cursor, mut node, mut next, mut before) = (Cursor(bytes), Self::default(), 0, (0, 0, 0));
         while !cursor.is_empty() {
             let head = cursor.number()?;
             let position = (head >> 3).checked_add(next).filter(|position| *position < FANOUT);

@@ -7,8 +7,15 @@ use proptest::prelude::*;
 const UUID: [u8; 16] = *b"0123456789abcdef";
 
 fn spot() -> impl Strategy<Value = Spot> {
-    (1_u64..SEGMENTS_MAX, 0_u32..UNITS_MAX - 256, 1..=NODE_BYTES_MAX, any::<u32>())
-        .prop_map(|(segment, offset_units, bytes, crc)| Spot { segment, offset_units, bytes, crc })
+    let segment = prop_oneof![1_u64..4, 1_u64..SEGMENTS_MAX];
+    (segment, 0_u32..UNITS_MAX - 256, 1..=NODE_BYTES_MAX, any::<u32>()).prop_map(
+        |(segment, offset_units, bytes, crc)| {
+            // A segment has one slot.
+            let [a, b, c, d, ..] = segment.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes();
+            let slot = u32::from_le_bytes([a, b, c, d]);
+            Spot { segment, slot, offset_units, bytes, crc }
+        },
+    )
 }
 
 fn page_node() -> impl Strategy<Value = PageNode> {
@@ -39,6 +46,7 @@ fn nodes_that_were_written_together_take_few_bytes() {
     for position in 0..512_u16 {
         let spot = Spot {
             segment: 1 << 19,
+            slot: 7,
             offset_units: 64 + 3 * u32::from(position),
             bytes: 140,
             crc: 0xffff_ffff,
@@ -87,6 +95,7 @@ fn places_out_of_bounds_are_refused() {
     let encoded = |segment: u64, offset: u64, bytes: u64| {
         let mut out = vec![1];
         varint::put_difference(&mut out, 0, segment);
+        varint::put_difference(&mut out, 0, 3);
         [offset, bytes].into_iter().for_each(|value| varint::put(&mut out, value));
         out.extend([0; 4]);
         PageNode::decode(&out).map(drop)
@@ -123,7 +132,7 @@ proptest! {
     #[test]
     fn a_changed_byte_or_length_fails_the_check_of_its_place(page in page_node(), at: prop::sample::Index, by in 1_u8..) {
         let mut bytes = page.encode();
-        let spot = Spot::of(&UUID, 7, 64, &bytes);
+        let spot = Spot::of(&UUID, (7, 1), 64, &bytes);
         prop_assert_eq!(spot.verify(&UUID, &bytes), Ok(()));
         prop_assert!(bytes.is_empty() || spot.verify(&[0; 16], &bytes).is_err());
         bytes.push(0);

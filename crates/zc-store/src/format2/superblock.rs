@@ -138,7 +138,7 @@ impl Superblock {
         out.extend(self.uuid);
         let mut long = |value: u64| out.extend(value.to_le_bytes());
         let pair = |low: u32, high: u32| u64::from(high) << 32 | u64::from(low);
-        let spot = self.pages.spot.unwrap_or(Spot { segment: 0, offset_units: 0, bytes: 0, crc: 0 });
+        let spot = self.pages.spot.unwrap_or(Spot { segment: 0, slot: 0, offset_units: 0, bytes: 0, crc: 0 });
         [self.sequence, self.session, self.nonce].into_iter().for_each(&mut long);
         long(pair(self.slots, self.slot_bytes));
         [self.segments_end, self.nodes_end].into_iter().for_each(&mut long);
@@ -152,6 +152,7 @@ impl Superblock {
         for top in [self.segments, self.catalog, self.forwards] {
             [top.node, u64::from(top.levels)].into_iter().for_each(&mut long);
         }
+        long(u64::from(spot.slot));
         out.resize(BYTES, 0);
         let crc = checksum(&Self::binding(copy), &out[4..]);
         out[..4].copy_from_slice(&crc.to_le_bytes());
@@ -190,10 +191,12 @@ impl Superblock {
         let top_segment = long()?;
         let (top_offset, top_bytes) = halves(long()?);
         let (top_crc, page_levels) = halves(long()?);
-        let top = Spot { segment: top_segment, offset_units: top_offset, bytes: top_bytes, crc: top_crc };
-        let pages = PageTop { spot: (top.segment != 0).then_some(top), levels: levels(page_levels)? };
         let mut tree = || Ok(Top { node: long()?, levels: levels(halves(long()?).0)? });
         let (segments, catalog, forwards) = (tree()?, tree()?, tree()?);
+        let (slot, _) = halves(long()?);
+        let (offset_units, bytes) = (top_offset, top_bytes);
+        let top = Spot { segment: top_segment, slot, offset_units, bytes, crc: top_crc };
+        let pages = PageTop { spot: (top.segment != 0).then_some(top), levels: levels(page_levels)? };
         if long()? != 0 {
             return Err(NodeError::Version);
         }
@@ -258,6 +261,7 @@ impl Superblock {
                 spot.is_valid()
                     && spot.end_units() <= self.slot_bytes / UNIT_BYTES
                     && spot.segment < self.segments_end
+                    && spot.slot < self.slots
                     && (1..=LEVELS_MAX).contains(&self.pages.levels)
             }
         };

@@ -25,7 +25,7 @@ fn superblock() -> Superblock {
         losses: 0x1f,
         dropped: 0x20,
         pages: PageTop {
-            spot: Some(Spot { segment: 0x21, offset_units: 0x22, bytes: 0x23, crc: 0x24 }),
+            spot: Some(Spot { segment: 0x21, slot: 0x25, offset_units: 0x22, bytes: 0x23, crc: 0x24 }),
             levels: 2,
         },
         segments: Top { node: 0x26, levels: 1 },
@@ -45,7 +45,7 @@ fn the_block_has_the_documented_bytes() {
     assert_eq!([64, 72, 80, 88, 96].map(long), [0x1_0016, 0x5017, 0x18, 0x19, 0x1a]);
     assert_eq!([104, 108, 112, 116, 120, 124].map(short), [0x1b, 64 * 0x1c, 0x1d, 0x1e, 0x1f, 0x20]);
     assert_eq!((long(128), [136, 140, 144, 148].map(short)), (0x21, [0x22, 0x23, 0x24, 2]));
-    assert_eq!([152, 160, 168, 176, 184, 192, 200].map(long), [0x26, 1, 0x28, 2, 0x2a, 3, 0]);
+    assert_eq!([152, 160, 168, 176, 184, 192, 200, 208].map(long), [0x26, 1, 0x28, 2, 0x2a, 3, 0x25, 0]);
     assert_eq!(Superblock::decode(&bytes, 1), Ok(superblock()));
     assert_eq!(Superblock::decode(&bytes, 0), Err(NodeError::Checksum), "the other copy");
     assert_eq!(Superblock::decode(&bytes[..4095], 1), Err(NodeError::Truncated));
@@ -85,11 +85,12 @@ fn impossible_fields_are_refused_with_a_valid_checksum() {
         |s| s.log.ordinal = (1 << 16) + 1,
     ];
     log.iter().for_each(|change| assert_eq!(with(change), Err(NodeError::Field("log"))));
-    let tables: [Change; 6] = [
+    let tables: [Change; 7] = [
         |s| s.pages.levels = 0,
         |s| s.pages.levels = LEVELS_MAX + 1,
         |s| s.pages.spot = None,
-        |s| s.pages.spot = Some(Spot { segment: 1, offset_units: 65_535, bytes: 65, crc: 0 }),
+        |s| s.pages.spot.as_mut().unwrap().slot = s.slots,
+        |s| s.pages.spot = Some(Spot { segment: 1, slot: 0, offset_units: 65_535, bytes: 65, crc: 0 }),
         |s| s.catalog.node = s.nodes_end,
         |s| s.forwards.levels = 0,
     ];
@@ -105,7 +106,7 @@ fn impossible_fields_are_refused_with_a_valid_checksum() {
 
 #[test]
 fn a_newer_version_and_an_unknown_feature_are_told_apart_from_corruption() {
-    for (at, value) in [(4, 3), (200, 1)] {
+    for (at, value) in [(4, 3), (208, 1)] {
         let mut bytes = superblock().encode(0);
         bytes[at] = value;
         assert_eq!(Superblock::decode(&bytes, 0), Err(NodeError::Checksum));
