@@ -434,6 +434,13 @@ fn connections_that_the_server_refuses_are_left_alone_after_a_few_attempts() {
     assert_eq!(world.server.connections(), 1);
 }
 
+/// Moves and carries out everything of the second connection.
+fn second(world: &mut World) {
+    while world.move_up_one(1, usize::MAX) | world.move_down_one(1, usize::MAX) {
+        world.server.execute_all();
+    }
+}
+
 #[test]
 fn a_connection_to_a_server_that_has_restarted_serves_nothing_while_the_first_seems_to_live() {
     let mut server = server();
@@ -449,16 +456,47 @@ fn a_connection_to_a_server_that_has_restarted_serves_nothing_while_the_first_se
     world.listens = true;
     world.tick(5_000);
     world.connect();
-    let second = |world: &mut World| {
-        while world.move_up_one(1, usize::MAX) | world.move_down_one(1, usize::MAX) {
-            world.server.execute_all();
-        }
-    };
     second(&mut world);
     // Of two, the connection with the fewest parts in flight gets one, whichever has the first.
     let reads = [world.read(3), world.read(3)];
     second(&mut world);
     assert!(world.server.is_connected(1) && !reads.iter().any(|read| world.done.contains_key(read)));
+    world.heal();
+    world.run();
+    for read in reads {
+        assert_eq!(world.reads.0[&read], [8; SECTOR], "replayed before it is read");
+    }
+}
+
+#[test]
+fn a_late_answer_to_a_probe_proves_nothing_of_the_next_connection() {
+    let mut server = server();
+    server.export.flags.multi_conn = true;
+    let mut world = World::new(server, Settings { connections: 2, ..settings(8, None) });
+    world.connect();
+    world.listens = false;
+    world.run();
+    world.write(3, 8, false);
+    world.run();
+    world.listens = true;
+    world.tick(5_000);
+    world.connect();
+    second(&mut world);
+    world.move_up_one(0, usize::MAX);
+    assert_eq!(world.server.pending_of(0), 1, "the probe of the second connection");
+    // That connection breaks. The server answers the probe, restarts, and takes another connection.
+    world.drop_one(1);
+    world.server.execute_all();
+    world.server.volatile.clear();
+    world.crash_unnoticed();
+    world.tick(5_000);
+    world.connect();
+    second(&mut world);
+    assert!(world.server.is_connected(1));
+    world.move_down_one(0, usize::MAX);
+    let reads = [world.read(3), world.read(3)];
+    second(&mut world);
+    assert!(!reads.iter().any(|read| world.done.contains_key(read)), "nothing has proved it");
     world.heal();
     world.run();
     for read in reads {
