@@ -23,18 +23,18 @@ use zc_tests::{
 };
 
 const VOLUME_MIB: u64 = 16;
-const VOLUME_BYTES: usize = 16 << 20;
+pub(crate) const VOLUME_BYTES: usize = 16 << 20;
 /// Longest wait for something that a test expects.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Address of a server, which stays when the server is started again.
-enum Place {
+pub(crate) enum Place {
     Unix(PathBuf),
     Tcp(u16),
 }
 
 /// A server of one file.
-struct Server {
+pub(crate) struct Server {
     place: Place,
     arguments: Vec<String>,
     program: &'static str,
@@ -44,7 +44,7 @@ struct Server {
 }
 
 impl Server {
-    fn new(place: Place, program: &'static str, arguments: &[&str]) -> Self {
+    pub(crate) fn new(place: Place, program: &'static str, arguments: &[&str]) -> Self {
         let arguments = arguments.iter().map(|argument| (*argument).to_owned()).collect();
         Self { place, arguments, program, tls: false, running: None }
     }
@@ -73,7 +73,7 @@ impl Server {
         Self { tls: true, ..Self::nbdkit(place, &dir.join("file"), &filters) }
     }
 
-    fn start(&mut self) {
+    pub(crate) fn start(&mut self) {
         let arguments: Vec<&str> = self.arguments.iter().map(String::as_str).collect();
         let server = require_tool(self.program);
         self.running = Some(match &self.place {
@@ -89,12 +89,12 @@ impl Server {
         });
     }
 
-    fn started(mut self) -> Self {
+    pub(crate) fn started(mut self) -> Self {
         self.start();
         self
     }
 
-    fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         self.running = None;
     }
 }
@@ -111,12 +111,12 @@ fn make(file: &Path) {
     made.expect("cannot make a file");
 }
 
-fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
     listener.local_addr().expect("it has an address").port()
 }
 
-fn world(server: &Server, lines: &str) -> World {
+pub(crate) fn world(server: &Server, lines: &str) -> World {
     let mut world = World::new(64, VOLUME_MIB);
     world.volumes[0].2 = format!("{}{lines}", server.origin());
     world
@@ -126,25 +126,25 @@ fn remote(status: &Value) -> Value {
     World::volume_of(status, "disk").expect("the volume is served")["remote"].clone()
 }
 
-fn until_connected(world: &World, connected: bool) -> Value {
+pub(crate) fn until_connected(world: &World, connected: bool) -> Value {
     world.status_until("the connection changes", |status| remote(status)["connected"] == connected)
 }
 
 /// Has the origin get all dirty data.
-fn flush(world: &World) {
+pub(crate) fn flush(world: &World) {
     let output = world.zcctl_output(&["flush", "disk"]);
     assert!(output.status.success(), "{output:?}");
 }
 
 /// Writes, reads and flushes, and compares every byte. Each operation is reported.
-struct Load {
+pub(crate) struct Load {
     thread: JoinHandle<Vec<u8>>,
     ends: Arc<AtomicBool>,
     progress: Receiver<()>,
 }
 
 impl Load {
-    fn start(client: NbdClient, seed: u64) -> Self {
+    pub(crate) fn start(client: NbdClient, seed: u64) -> Self {
         let ends = Arc::new(AtomicBool::new(false));
         let (report, progress) = sync_channel(1 << 20);
         let stop = Arc::clone(&ends);
@@ -153,14 +153,14 @@ impl Load {
     }
 
     /// Waits until `operations` more operations are done.
-    fn goes_on(&self, operations: usize) {
+    pub(crate) fn goes_on(&self, operations: usize) {
         for _ in 0..operations {
             self.progress.recv_timeout(PATIENCE).expect("the load goes on");
         }
     }
 
     /// Flushes and returns the volume's contents.
-    fn end(self) -> Vec<u8> {
+    pub(crate) fn end(self) -> Vec<u8> {
         self.ends.store(true, Ordering::SeqCst);
         self.thread.join().expect("no operation failed")
     }
@@ -405,7 +405,7 @@ fn requests_fail_when_the_outage_lasts_too_long_and_work_again_after_it() {
     let dir = zc_tests::temp_dir();
     let (file, socket) = (dir.path().join("file"), dir.path().join("server.sock"));
     let mut server = Server::nbdkit(Place::Unix(socket), &file, &[]).started();
-    let world = world(&server, "outage_max = \"1 s\"\n");
+    let mut world = world(&server, "outage_max = \"1 h\"\n");
     let daemon = world.start();
     let mut client = world.connect("disk");
     let bytes = DataGen::new(3, 8192).mixed(16);
@@ -415,6 +415,10 @@ fn requests_fail_when_the_outage_lasts_too_long_and_work_again_after_it() {
     server.kill();
     until_connected(&world, false);
     same(&client.read(0, bytes.len()).expect("a hit"), &bytes, "hits go on");
+    world.volumes[0].2 = world.volumes[0].2.replace("1 h", "1 s");
+    let _path = world.configure();
+    let reloaded = world.control(&serde_json::json!({ "cmd": "reload" }));
+    assert!(reloaded["applied"].to_string().contains("outage_max"), "{reloaded}");
     let failed = client.write(MIB, &bytes).expect_err("the outage is too long");
     assert!(failed.to_string().contains("I/O error"), "{failed}");
     let status = world.status_until("the volume is called failed", |status| {
@@ -439,7 +443,8 @@ fn writes_go_on_in_write_back_while_the_server_is_away() {
     let dir = zc_tests::temp_dir();
     let (file, socket) = (dir.path().join("file"), dir.path().join("server.sock"));
     let mut server = Server::nbdkit(Place::Unix(socket), &file, &[]).started();
-    let world = world(&server, "mode = \"write-back\"\nmax_dirty_age = \"100 ms\"\n");
+    let mut world = world(&server, "mode = \"write-back\"\nmax_dirty_age = \"100 ms\"\n");
+    world.nbd = "[metrics]\npage = \"127.0.0.1:0\"\n".to_owned();
     let daemon = world.start();
     let mut client = world.connect("disk");
     server.kill();
@@ -450,6 +455,11 @@ fn writes_go_on_in_write_back_while_the_server_is_away() {
     same(&client.read(0, bytes.len()).expect("read"), &bytes, "dirty data");
     let status = world.status();
     assert!(status["verdict"].to_string().contains("at this rate writes wait for space in"), "{status}");
+    let place = status["page"].as_str().and_then(|url| url.strip_prefix("http://")?.strip_suffix('/'));
+    let address = place.expect("the URL of the page").parse().expect("an address");
+    let (_, numbers) = zc_tests::http(address, "GET /live.json HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    let live: Value = serde_json::from_str(&numbers).expect("JSON");
+    assert!(live["volumes"][0]["remote"]["outage_ms"].is_u64(), "the page shows the outage: {live}");
     server.start();
     flush(&world);
     same(&read_file(&file)[..bytes.len()], &bytes, "the server has it");
@@ -626,7 +636,7 @@ fn another_zcached_is_an_origin() {
 }
 
 /// Offset, length and type of each line of `nbdinfo --map`.
-fn map(world: &World, context: &str) -> Vec<(u64, u64, u64)> {
+pub(crate) fn map(world: &World, context: &str) -> Vec<(u64, u64, u64)> {
     let output = run_ok(bounded("nbdinfo").arg(format!("--map={context}")).arg(world.uri("disk"))).stdout;
     let text = String::from_utf8(output).expect("nbdinfo writes text");
     let number = |word: Option<&str>| word.and_then(|word| word.parse().ok()).expect("a number");

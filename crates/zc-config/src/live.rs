@@ -16,6 +16,7 @@ pub const LIVE: &[(&str, &str)] = &[
     ("cache", "dedup"),
     ("cache", "destage_window"),
     ("volume", "mode"),
+    ("volume", "outage_max"),
     ("volume", "ack"),
     ("volume", "max_dirty_age"),
     ("volume", "destage"),

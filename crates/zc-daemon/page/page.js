@@ -280,6 +280,13 @@ function tiles(look) {
   });
 }
 
+// The mode of a volume, and what hinders it.
+function modeOf({ mode, dirty: of, remote }) {
+  const away = remote?.outage_ms ?? null;
+  const parts = [mode, of?.fenced && "fenced", away !== null && `its server is out of reach for ${time(away)}`];
+  return parts.filter(Boolean).join(", ");
+}
+
 function volumes(look) {
   const [recent, oldest] = [before(RECENT_MS), looks[0]];
   const misses = grown(recent, look, missed);
@@ -290,7 +297,7 @@ function volumes(look) {
     const rate = (field) => perSecond(recent, look, of(field));
     return [
       volume.name,
-      volume.dirty?.fenced ? `${volume.mode}, fenced` : volume.mode,
+      modeOf(volume),
       hits === null ? "-" : percent(hits, 1),
       percent(volume.traffic.hits, volume.traffic.reads),
       `${size(rate("read_bytes"))}/s`,

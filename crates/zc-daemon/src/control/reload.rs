@@ -201,6 +201,7 @@ impl Shared {
         in_force.take_on(&new, tls);
         let front = in_force.front();
         self.mailbox.send(Command::Front(Box::new(front)));
+        self.stores.remotes().configure(&new.volumes);
         // A concurrent change waits, because it would be reverted otherwise.
         self.configure(configs).await?;
         drop(in_force);
@@ -215,12 +216,12 @@ impl InForce {
             if let Some(wanted) = new.volumes.iter().find(|wanted| wanted.name == volume.name) {
                 let mode = live_mode(volume.mode, wanted.mode);
                 let kept = (volume.origin.clone(), volume.create_bytes, volume.direct);
-                let other = (volume.in_store.clone(), volume.remote.clone(), volume.outage_max_ms);
+                let other = (volume.in_store.clone(), volume.remote.clone());
                 let (origin_tls, connections) = (volume.origin_tls.clone(), volume.connections);
                 *volume = wanted.clone();
                 volume.mode = mode;
                 (volume.origin, volume.create_bytes, volume.direct) = kept;
-                (volume.in_store, volume.remote, volume.outage_max_ms) = other;
+                (volume.in_store, volume.remote) = other;
                 (volume.origin_tls, volume.connections) = (origin_tls, connections);
             }
         }

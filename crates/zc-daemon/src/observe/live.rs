@@ -17,7 +17,7 @@ use crate::session::absent::Absent;
 use zc_engine::origin::store_looks::StoreLook;
 use zc_engine::registry::VolumeInfo;
 use zc_engine::shard::metrics::{BOUNDS_NS, Durations, Path, Traffic};
-use zc_engine::shard::stats::{Curve, Dirty, Extents, Pins, ShardStats, Share};
+use zc_engine::shard::stats::{Curve, Dirty, Extents, Pins, RemoteOrigin, ShardStats, Share};
 
 /// Steps of latency, those that took longer than all bounds included.
 const STEPS: usize = BOUNDS_NS.len() + 1;
@@ -143,6 +143,8 @@ struct Volume {
     share: Option<Share>,
     /// Pins of a volume, if it has any.
     pins: Option<Pins>,
+    /// Connection to the server of a remote origin.
+    remote: Option<RemoteOrigin>,
 }
 
 impl Live {
@@ -158,6 +160,7 @@ impl Live {
             dirty: stats.dirty.get(name).copied(),
             share: stats.shares.get(name).copied(),
             pins: stats.pins.get(name).copied(),
+            remote: stats.remote.get(name).cloned(),
         };
         Self {
             version: env!("CARGO_PKG_VERSION"),

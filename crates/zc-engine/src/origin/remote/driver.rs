@@ -91,6 +91,8 @@ impl Shared {
 
 /// An export with its thread, which ends when this is dropped. No thread waits for that.
 pub(crate) struct OpenRemote {
+    /// Configured bound of outages; `None`: as the mode says.
+    outage_max_ms: Mutex<Option<u64>>,
     shared: Arc<Shared>,
     place: String,
     plain_place: String,
@@ -146,7 +148,8 @@ impl OpenRemote {
             .spawn(move || driver.run())
             .map_err(|source| EngineError::thread("a remote origin", source))?;
         let plain_place = NbdUri { tls: false, ..uri.clone() }.to_string();
-        let open = Arc::new(Self { shared, place, plain_place });
+        let outage_max_ms = Mutex::new(volume.outage_max_ms);
+        let open = Arc::new(Self { outage_max_ms, shared, place, plain_place });
         let why = match opened.recv_timeout(Duration::from_millis(REMOTE_OPEN_MS)) {
             Ok(Ok(())) => return Ok(open),
             Ok(Err(why)) => why,
@@ -184,6 +187,16 @@ impl OpenRemote {
 
     pub(crate) fn state(&self) -> RemoteState {
         lock(&self.shared.state).clone()
+    }
+
+    /// The configured bound of outages; `None`: as the mode says.
+    pub(crate) fn outage_max_ms(&self) -> Option<u64> {
+        *lock(&self.outage_max_ms)
+    }
+
+    /// Takes the configured bound of outages. It is in force after the next [`Self::set_outage_max`].
+    pub(crate) fn configure_outage_max(&self, outage_max_ms: Option<u64>) {
+        *lock(&self.outage_max_ms) = outage_max_ms;
     }
 
     /// Requests fail when an outage has lasted this long; `None`: they wait.

@@ -53,15 +53,13 @@ pub struct RemoteVolume {
     open: Arc<OpenRemote>,
     len_bytes: u64,
     is_writable: bool,
-    /// The configured bound of outages; `None`: as the mode says.
-    outage_max_ms: Option<u64>,
 }
 
 impl RemoteVolume {
     pub(crate) fn new(open: Arc<OpenRemote>, volume: &VolumeConfig) -> Self {
         let len_bytes = open.size_bytes();
         let is_writable = volume.mode != Mode::ReadOnly;
-        Self { open, len_bytes, is_writable, outage_max_ms: volume.outage_max_ms }
+        Self { open, len_bytes, is_writable }
     }
 
     /// Name in messages: the URI.
@@ -95,7 +93,7 @@ impl RemoteVolume {
 
     /// Requests fail when an outage has lasted this long; `None`: they wait.
     pub(crate) fn outage_max_ms(&self, mode: Mode) -> Option<u64> {
-        zc_config::outage_bound_ms(self.outage_max_ms, mode)
+        zc_config::outage_bound_ms(self.open.outage_max_ms(), mode)
     }
 
     /// Requests may go as far as this from now on.
