@@ -8,6 +8,7 @@ mod e2e_attach;
 mod e2e_audit;
 mod e2e_blocking_paths;
 mod e2e_book;
+mod e2e_ceph;
 mod e2e_cli;
 mod e2e_clients;
 mod e2e_commits;

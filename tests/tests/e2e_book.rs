@@ -34,7 +34,7 @@ const MACHINES: [&str; 6] = ["serving", "stopped", "new", "bare-store", "store",
 /// Languages of blocks that hold commands.
 const COMMANDS: [&str; 2] = ["sh", "console"];
 /// Languages of all others.
-const OTHERS: [&str; 6] = ["text", "toml", "ini", "json", "xml", "rust"];
+const OTHERS: [&str; 7] = ["text", "toml", "ini", "json", "xml", "rust", "python"];
 /// Sparse files, large enough for the book's commands.
 const VOLUME_MIB: u64 = 16 << 10;
 const SSD_MIB: u64 = 64 << 10;

@@ -89,8 +89,13 @@ pub(crate) const GROUPS: &[Group] = &[
     },
     Group {
         step: Step::RemoteKills,
-        minutes: 1,
-        paths: &["crates/zc-remote/", "crates/zc-engine/src/origin/remote/", "tests/tests/e2e_remote.rs"],
+        minutes: 2,
+        paths: &[
+            "crates/zc-remote/",
+            "crates/zc-engine/src/origin/remote/",
+            "tests/tests/e2e_remote.rs",
+            "tests/tests/e2e_ceph.rs",
+        ],
     },
     Group { step: Step::Book, minutes: 4, paths: &["docs/", "README.md"] },
     Group { step: Step::Advisories, minutes: 6, paths: &["Cargo.lock", "deny.toml"] },

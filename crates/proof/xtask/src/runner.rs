@@ -23,8 +23,10 @@ const TESTS_PACKAGE: &str = "zc-tests";
 const END_TO_END: &str = "e2e";
 /// The tests that drive a browser.
 const BROWSER_TESTS: &[&str] = &["e2e_page::a_browser_"];
-/// The tests whose kills of a server can be more.
-const KILL_TESTS: &[&str] = &["e2e_remote::kills_"];
+/// The tests whose kills of a server can be more, and those with a server that is large to install.
+const KILL_TESTS: &[&str] = &["e2e_remote::kills_", CEPH_TESTS];
+/// The tests with a Ceph cluster.
+const CEPH_TESTS: &str = "e2e_ceph::";
 /// Their kills in each mode.
 const KILL_CYCLES: &str = "50";
 
@@ -94,12 +96,12 @@ pub(crate) fn tidy() -> anyhow::Result<()> {
     whole_programs(|executable| executable.package == TESTS_PACKAGE && executable.target != END_TO_END)
 }
 
-/// The programs with real clients, but for the browser.
+/// The programs with real clients, but for the browser and Ceph.
 ///
 /// # Errors
 /// As [`unit()`].
 pub(crate) fn end_to_end() -> anyhow::Result<()> {
-    one_by_one(|name| !is_listed(name, BROWSER_TESTS), &[])
+    one_by_one(|name| !is_listed(name, BROWSER_TESTS) && !is_listed(name, &[CEPH_TESTS]), &[])
 }
 
 /// The tests with a browser.
@@ -110,7 +112,7 @@ pub(crate) fn browser() -> anyhow::Result<()> {
     one_by_one(|name| is_listed(name, BROWSER_TESTS), &[])
 }
 
-/// The tests with kills of the server of a remote origin, with more kills than in the base.
+/// The tests with kills of the server of a remote origin, with more kills than in the base, and with Ceph.
 ///
 /// # Errors
 /// As [`unit()`].

@@ -57,7 +57,7 @@ pub(crate) enum Step {
     NewerClients,
     /// The live page in a real browser.
     Browser,
-    /// Fifty kills of the server of a remote origin under a verified load, in two modes.
+    /// Fifty kills of the server of a remote origin under a verified load, in two modes; an image of Ceph RBD.
     RemoteKills,
     /// Block devices and file systems, kills and power cuts in a virtual machine, if it can be made.
     Vm,
@@ -118,9 +118,8 @@ impl Step {
     /// The Debian packages that it uses.
     pub(crate) const fn packages(self) -> &'static [Set] {
         match self {
-            Self::EndToEnd | Self::NbdConformance | Self::NewerClients | Self::RemoteKills => {
-                &[Set::EndToEnd]
-            }
+            Self::EndToEnd | Self::NbdConformance | Self::NewerClients => &[Set::EndToEnd],
+            Self::RemoteKills => &[Set::EndToEnd, Set::Ceph],
             Self::Fuzz => &[Set::Fuzzers],
             Self::Browser => &[Set::EndToEnd, Set::Browser],
             Self::Vm | Self::Package => &[Set::Vm],

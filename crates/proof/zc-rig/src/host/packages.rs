@@ -38,10 +38,12 @@ pub enum Set {
     Vm,
     /// Inspection of RPM packages.
     Rpm,
+    /// A Ceph cluster of two processes.
+    Ceph,
 }
 
 impl Set {
-    const ALL: [Self; 5] = [Self::EndToEnd, Self::Fuzzers, Self::Browser, Self::Vm, Self::Rpm];
+    const ALL: [Self; 6] = [Self::EndToEnd, Self::Fuzzers, Self::Browser, Self::Vm, Self::Rpm, Self::Ceph];
 
     const fn packages(self) -> &'static [Package] {
         match self {
@@ -50,6 +52,7 @@ impl Set {
             Self::Browser => BROWSER_PACKAGES,
             Self::Vm => VM_PACKAGES,
             Self::Rpm => RPM_PACKAGES,
+            Self::Ceph => CEPH_PACKAGES,
         }
     }
 }
@@ -115,6 +118,18 @@ const VM_PACKAGES: &[Package] = &[
 ];
 
 const RPM_PACKAGES: &[Package] = &[Package { name: "rpm", proofs: &[Proof::Program("rpm")] }];
+
+const CEPH_PACKAGES: &[Package] = &[
+    Package { name: "ceph-mon", proofs: &[Proof::Program("ceph-mon")] },
+    Package { name: "ceph-osd", proofs: &[Proof::Program("ceph-osd")] },
+    Package { name: "ceph-common", proofs: &[Proof::Program("ceph")] },
+    Package { name: "ceph-base", proofs: &[Proof::Program("monmaptool")] },
+    Package { name: "python3-rbd", proofs: &[Proof::PythonModule("rbd")] },
+    Package {
+        name: "nbdkit-plugin-python",
+        proofs: &[Proof::File("/usr/share/doc/nbdkit-plugin-python/copyright")],
+    },
+];
 
 /// Debian's own Python, whatever other Pythons come first on the search path: its packages install modules there.
 const PYTHON: &str = "/usr/bin/python3";
