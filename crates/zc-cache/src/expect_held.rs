@@ -1,7 +1,7 @@
-//! `expect` with one message, for lookups that cannot fail unless the manager lost count.
+//! `expect` with one message, for lookups that fail only if an invariant of the manager is broken.
 
 pub(crate) trait ExpectHeld<T> {
-    /// The value; panics when it is absent: a broken invariant.
+    /// Returns the value; panics if it is absent.
     fn expect_held(self) -> T;
 }
 

@@ -1,16 +1,16 @@
-//! Failures of the cache device: the errors that put the cache out of service, and the consequences.
+//! Failures of the cache device: the errors that take the cache offline, and the consequences.
 //!
 //! # Failure (G4)
-//! An error of a metadata write or of a flush, or several errors in a row of WEU writes or extent reads, put the
-//! cache out of service: from then on requests go to the origin. Before an unmarked write may go there, the distrust
-//! of the device's contents is recorded outside it ([`Action::Distrust`]).
+//! A failed metadata write or flush, or several consecutive errors of WEU writes or extent reads, take the cache
+//! offline: from then on requests go to the origin. Before an unmarked write may go there, the distrust of the
+//! device's contents is recorded outside it ([`Action::Distrust`]).
 //!
 //! # The record
-//! Until it is durable the cache stays *failing*: a restart would trust the device's contents outside marked regions.
-//! Writes into regions whose marks are durable continue; the intent log, on which a restart after a kill relies
-//! instead of the marks, records their invalidations. Other writes wait. A record that fails is retried at a bounded
-//! rate. Writes that have waited 30 s without success fail: cache device and state directory are both broken then,
-//! and neither a stale byte nor an endless wait is acceptable.
+//! Until that record is durable the cache is *failing*: a restart would trust the device's contents outside marked
+//! regions. Writes to regions with durable marks continue; the intent log, which a restart after a kill uses instead
+//! of the marks, records their invalidations. Other writes wait. A failed record is retried at a bounded rate. Writes
+//! that have waited 30 s fail: cache device and state directory are both broken then, and neither stale data nor an
+//! endless wait is acceptable.
 
 use zc_core::{ErrorKind, VolumeId};
 
@@ -42,7 +42,7 @@ impl Distrusts {
         clean.admit_waiting(core);
     }
 
-    /// Tries again what could not be recorded, and ends waits that have lasted too long.
+    /// Retries failed records of distrust, and fails writes that have waited too long.
     pub(crate) fn pump_distrusts(&mut self, core: &mut Core, clean: &mut Clean) {
         for volume in self.take_due(core.base.now_ms(), core.base.is_stopping()) {
             core.base.distrust(volume);
@@ -52,7 +52,7 @@ impl Distrusts {
         }
     }
 
-    /// Reports the distrusts that could not be recorded, when a stop ends.
+    /// Reports the distrusts that could not be recorded, at the end of a stop.
     pub(crate) fn tell_pending_distrusts(&mut self, core: &mut Core) {
         for volume in self.take_pending() {
             core.base.port.emit(Action::Note(Note::DistrustUnrecorded { volume }));

@@ -1,20 +1,19 @@
 //! Admission: decides which waiting writes enter the dirty layer, and which wait for free capacity or fail.
 //!
-//! A write waits when units of dirty data reach the high watermark, when too much is in memory alone, when there are
-//! too many records, or when the journal is nearly full. Units and records are shared (`shares`): a volume always
+//! A write waits when units of dirty data reach the high watermark, when too much of it is only in memory, when there
+//! are too many records, or when the journal is nearly full. Units and records are shared (`shares`): a volume always
 //! gets capacity within its reserve, which its own destaging frees. A volume whose origin refuses its data gets none
 //! beyond that.
 //!
-//! Order: waiting writes of a volume go in order, and volumes in turn, a piece each. A discard or a write of zeros
-//! takes no memory, and need not wait behind a write that does. A volume that lacks capacity keeps its turn, so it
-//! cannot starve: until it has a piece no other volume takes the resource that it lacks, be it memory or shared
-//! capacity.
+//! Order: a volume's writes are admitted in order, and volumes in turn, a piece each. A discard or a write of zeros
+//! takes no memory, and may overtake a write that waits for memory. A volume without capacity keeps its turn, so it
+//! cannot starve: until one of its pieces is admitted no other volume takes the resource that it lacks, memory or
+//! shared capacity.
 //!
-//! Failures: a write fails when it would wait without end. That is so when the data in its way cannot be read back or
-//! is held back, when the manager stops and the origin refuses, and when the origin has had no space for
-//! `full_wait_ms`.
+//! Failures: a write fails if it would wait forever: when unreadable or held-back data occupies the capacity, when the
+//! manager stops and the origin refuses, and when the origin has had no space for `full_wait_ms`.
 //!
-//! Out of scope: dividing the capacity (`shares`), and freeing any (`destage`).
+//! Out of scope: dividing the capacity (`shares`), and freeing it (`destage`).
 
 use zc_core::{Ack, BufId, BufSlice, ErrorKind, Mode, VolumeId};
 use zc_format::EXTENT_HEADER_BYTES;
@@ -33,27 +32,26 @@ use crate::dirty::volumes::DirtyVolumes;
 use crate::expect_held::ExpectHeld;
 use crate::seam::{Action, Request, RequestKind};
 
-/// A clearing of [`crate::config::ManagerConfig::drain_extents_min`] extents waits for this many records of dirty data
-/// at most, and a longer one for more in proportion.
+/// Dirty records at or below which a clearing of [`crate::config::ManagerConfig::drain_extents_min`] extents waits for
+/// destaging; a longer clearing waits for more in proportion.
 const RECORDS_MAX: u64 = 512;
 
 /// Largest part of a request that is admitted at once.
 const PIECE_BYTES_MAX: u64 = 1 << 20;
-/// Units above the high watermark for writes that cover unreadable data.
+/// Units above the high watermark for writes that replace unreadable data.
 const MENDING_UNITS: u64 = 1;
-/// Fraction of the record limit that is added for requests that relieve a shortage: writes that cover unreadable
-/// data, discards and writes of zeros.
+/// Share of the record limit that is added for requests that relieve a shortage: writes that replace unreadable data,
+/// discards and writes of zeros.
 const MENDING_RECORDS: u64 = 4;
 
 #[derive(Debug, Default)]
 struct Turns {
     /// Volume whose waiting write is examined first.
     first: VolumeId,
-    /// The volume that gets the next shared capacity.
     shared: Option<VolumeId>,
     /// A write waits for memory, or for the journal.
     is_short: bool,
-    /// Volumes that share the capacity.
+    /// Number of volumes that share the capacity.
     sharers: u64,
 }
 
@@ -62,13 +60,13 @@ struct Turns {
 enum Admitted {
     /// A piece of it was admitted, or it was refused.
     Piece,
-    /// No write waits, or it waits for capacity of the volume's own.
+    /// No write waits, or the first one waits for the volume's own capacity.
     Nothing,
-    /// The write waits for memory or for the journal, which free capacity by themselves.
+    /// The write waits for memory or the journal, which free capacity without destaging.
     Short,
 }
 
-/// Shortage that a piece waits for.
+/// Resource that a piece lacks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Lack {
     /// Memory, or the journal.
@@ -77,13 +75,12 @@ enum Lack {
     Share,
 }
 
-/// The next piece of a waiting write.
 #[derive(Debug, Clone, Copy)]
 struct Piece {
     start: u64,
     len_bytes: u64,
     memory_bytes: u64,
-    /// Extents that it covers, at most.
+    /// Maximum number of extents that it touches.
     extents: u64,
 }
 
@@ -104,25 +101,24 @@ impl WaitingWrite {
 }
 
 impl VolumeDirty {
-    /// Versions that are in memory alone.
     fn unplaced(&self) -> u64 {
         let newest = self.data.epochs.iter().rev().take_while(|epoch| epoch.state != EpochState::Committed);
         newest.map(|epoch| u64::from(epoch.unplaced)).sum()
     }
 
-    /// The first waiting write behind the first that takes no memory.
+    /// Returns the first waiting write without memory needs, after the first write.
     fn next_clearing(&self) -> Option<usize> {
         self.waiting.iter().skip(1).position(WaitingWrite::clears).map(|at| at + 1)
     }
 
-    /// Records of its dirty data, none if there is none.
+    /// Records of its dirty data, or 0.
     fn held_records(&self) -> u64 {
         if self.data.is_empty() { 0 } else { self.data.record_count() }
     }
 }
 
-/// Upper bound on the dirty units for bytes in memory: at worst nothing can be compressed, each piece has its inline
-/// header, and each commit begins a page.
+/// Upper bound on the dirty units for bytes in memory: the worst case is that nothing compresses, each piece has its
+/// inline header, and each commit begins a page.
 fn units_for(memory_bytes: u64, base: &Base) -> u64 {
     let unit_bytes = u64::from(base.cfg().geometry.weu_bytes) * 3 / 4;
     (memory_bytes + memory_bytes / 32).div_ceil(unit_bytes)
@@ -136,12 +132,10 @@ pub(crate) struct Admission {
 }
 
 impl Admission {
-    /// Dirty data on its way into units.
     pub(crate) const fn jobs(&self) -> &DirtyJobs {
         &self.jobs
     }
 
-    /// Dirty data on its way into units, for continuing it.
     pub(crate) const fn jobs_mut(&mut self) -> &mut DirtyJobs {
         &mut self.jobs
     }
@@ -152,7 +146,7 @@ impl Admission {
         self.turns.sharers = zc_core::u64_from_usize(writes_back.count());
     }
 
-    /// Admits waiting writes of all volumes as far as capacity permits. Volumes are examined in turn.
+    /// Admits waiting writes of all volumes, in turn, while capacity is available.
     pub(crate) fn pump(
         &mut self,
         volumes: &mut DirtyVolumes,
@@ -168,7 +162,7 @@ impl Admission {
         ids
     }
 
-    /// Admits a piece of each volume, as far as capacity permits. Returns `true` if another round may admit more.
+    /// Admits a piece of each volume while capacity is available. Returns `true` if another round may admit more.
     fn admit_round(
         &mut self,
         ids: &[VolumeId],
@@ -199,7 +193,7 @@ impl Admission {
         taken && !self.turns.is_short
     }
 
-    /// Admits a piece of a volume's first waiting write; if that has to wait, of the first one that clears.
+    /// Admits a piece of a volume's first waiting write, or, if that must wait, of the first clearing.
     fn admit_of(
         &mut self,
         volume: VolumeId,
@@ -231,8 +225,8 @@ impl Admission {
         }
     }
 
-    /// Makes new writes wait until nothing is dirty. Discards continue while the origin has no space: they may free
-    /// some.
+    /// Makes new writes wait until nothing is dirty. Discards continue while the origin has no space, because they may
+    /// free some.
     fn waits_for_end(
         &mut self,
         volume: VolumeId,
@@ -306,8 +300,7 @@ impl Admission {
         Admitted::Piece
     }
 
-    /// Handles a piece that finds no capacity, or none in the open epoch. Its write waits, unless it would wait
-    /// without end.
+    /// Handles a piece for which capacity is lacking. Its write waits, or fails if it would wait forever.
     fn waits(
         &mut self,
         volume: VolumeId,
@@ -329,7 +322,7 @@ impl Admission {
             return Admitted::Nothing;
         }
         match lack {
-            // The open epoch closes by itself.
+            // The open epoch closes without further action.
             None => Admitted::Nothing,
             Some(Lack::Passing) => Admitted::Short,
             Some(Lack::Share) if Self::is_full_for_long(volume, volumes, core) => {
@@ -350,7 +343,7 @@ impl Admission {
         volumes.get(&volume).is_some_and(|dirty| dirty.destaging.is_stuck())
     }
 
-    /// Returns `true` if the origin has had no space for so long that writes do not wait for it any more.
+    /// Returns `true` if the origin has had no space for so long that writes no longer wait for it.
     fn is_full_for_long(volume: VolumeId, volumes: &mut DirtyVolumes, core: &Core) -> bool {
         let wait_ms = core.base.volume(volume).map_or(0, |volume| volume.cfg().write_back.full_wait_ms);
         let dirty = volumes.get_mut(&volume).expect_held();
@@ -363,8 +356,8 @@ impl Admission {
         now_ms.saturating_sub(since_ms) >= wait_ms
     }
 
-    /// Returns `true` if volumes that cannot be destaged occupy all capacity, so waiting does not help: their data
-    /// cannot be read, their origin is missing, they are read-only, or they wait for an operator.
+    /// Returns `true` if volumes that cannot be destaged occupy all capacity, so waiting does not help: their data is
+    /// unreadable, their origin is missing, they are read-only, or they wait for an operator.
     fn is_crowded_out(volume: VolumeId, volumes: &DirtyVolumes, core: &Core) -> bool {
         let mut others = volumes.iter().filter(|(_, dirty)| !dirty.data.is_empty()).peekable();
         others.peek().is_some()
@@ -378,8 +371,8 @@ impl Admission {
         volumes.get(&volume).is_some_and(|dirty| dirty.destaging.is_refused())
     }
 
-    /// Returns `true` if no destaging frees capacity any more: the manager stops, and no dirty data reaches its
-    /// origin. A manager that does not stop waits for the origins to recover.
+    /// Returns `true` if destaging frees no more capacity: the manager stops, and all origins refuse. A manager that
+    /// does not stop waits for the origins to recover.
     fn is_shut_out(volumes: &DirtyVolumes, core: &Core) -> bool {
         let mut dirty = volumes.iter().filter(|(_, dirty)| !dirty.data.is_empty()).peekable();
         core.base.is_stopping()
@@ -396,7 +389,7 @@ impl Admission {
         volumes.get(&volume).is_some_and(|dirty| dirty.meets_gap(core.base.extent_bytes(), &written))
     }
 
-    /// Refuses the first waiting write, which cannot wait for capacity; one behind it may free some.
+    /// Refuses the first waiting write, for which there will be no capacity; a later one may free some.
     fn refuse_first(volume: VolumeId, volumes: &mut DirtyVolumes, core: &mut Core) -> Admitted {
         let dirty = volumes.get_mut(&volume).expect_held();
         let Some(write) = dirty.waiting.pop_front() else { return Admitted::Nothing };
@@ -404,8 +397,8 @@ impl Admission {
         Admitted::Piece
     }
 
-    /// Refuses the waiting writes of a volume whose origin has had no space for long. Discards and writes of zeros
-    /// continue to wait, unless one of them is the first: then there is no capacity for them either.
+    /// Refuses the waiting writes of a volume whose origin has had no space for too long. Discards and writes of zeros
+    /// continue to wait, unless one of them is first: then there is no capacity for them either.
     fn refuse_full(volume: VolumeId, volumes: &mut DirtyVolumes, core: &mut Core) {
         let dirty = volumes.get_mut(&volume).expect_held();
         let keeps_clearing = dirty.waiting.front().is_some_and(|write| !write.clears());
@@ -418,8 +411,8 @@ impl Admission {
         }
     }
 
-    /// Returns `true` if a volume may take shared capacity: no other one has its turn, and its origin takes its data.
-    /// Without reserves, all capacity is shared.
+    /// Returns `true` if a volume may take shared capacity: no other one has its turn, and its origin accepts data.
+    /// Without reserves all capacity is shared.
     fn may_share(&self, volume: VolumeId, volumes: &DirtyVolumes, core: &Core) -> bool {
         let is_turn = self.turns.shared.is_none_or(|holder| holder == volume);
         is_turn && (!Self::is_refused(volume, volumes) || self.units(core).reserve == 0)
@@ -429,7 +422,7 @@ impl Admission {
         Division::new(core.device.catalog.slots().dirty_bounds(&core.base).filled, self.turns.sharers)
     }
 
-    /// The capacity that a piece lacks: in the journal, among records, in memory, in units.
+    /// Returns the resource that a piece lacks: journal, records, memory or units.
     fn lack_of(&self, volume: VolumeId, piece: Piece, volumes: &DirtyVolumes, core: &Core) -> Option<Lack> {
         if core.device.catalog.meta().is_pressed() {
             return Some(Lack::Passing);
@@ -450,7 +443,7 @@ impl Admission {
         (!self.has_units(volume, piece, units, may_share, volumes, core)).then_some(Lack::Share)
     }
 
-    /// Returns `true` if there may be the records of a piece.
+    /// Returns `true` if the records of a piece are within the bounds.
     fn has_records(
         &self,
         volume: VolumeId,
@@ -472,7 +465,7 @@ impl Admission {
             || (clears && records < with_margin)
     }
 
-    /// Returns `true` if enough units are available for a piece and all that is in memory alone.
+    /// Returns `true` if enough units are available for a piece and all data that is only in memory.
     fn has_units(
         &self,
         volume: VolumeId,
@@ -491,7 +484,7 @@ impl Admission {
         }
         let unplaced = volumes.get(&volume).map_or(0, VolumeDirty::unplaced);
         let charge = slots.charge(volume);
-        // At most one slot for each extent; and those that are opened, beside the one that is open.
+        // At most one slot per extent, plus the slots opened besides the open one.
         let more = (unplaced + piece.extents).min(units + 1);
         let own = if charge == 0 && unplaced == 0 { 0 } else { charge.max(1) };
         division.is_reserved(own, more) && slots.len() + units <= bounds.all()
@@ -507,7 +500,8 @@ impl Admission {
         }
     }
 
-    /// Returns `true` if a piece that replaces unreadable data fits above the watermarks. It ends the shortage.
+    /// Returns `true` if a piece that replaces unreadable data fits above the watermarks. Its admission ends the
+    /// shortage.
     fn has_mending_room(&self, memory_bytes: u64, volumes: &DirtyVolumes, core: &Core) -> bool {
         let records = volumes.record_count();
         let records_max = dirty_records_max(&core.base);
@@ -522,7 +516,7 @@ impl Admission {
             && (memory_bytes == 0 || fits_device)
     }
 
-    /// Begins the wait of a clearing that is first among the volume's waiting writes, or ends one without success.
+    /// Begins the wait of a clearing that is the volume's first waiting write, or ends one that failed.
     fn wait_to_clear(&mut self, volume: VolumeId, volumes: &mut DirtyVolumes, core: &mut Core) {
         let now_ms = core.base.now_ms();
         let Some(dirty) = volumes.get(&volume) else { return };
@@ -542,7 +536,7 @@ impl Admission {
         }
     }
 
-    /// Returns `true` if nothing prevents bringing everything dirty to the origin.
+    /// Returns `true` if nothing prevents destaging all dirty data.
     fn is_free_to_drain(volume: VolumeId, dirty: &VolumeDirty, volumes: &DirtyVolumes, core: &Core) -> bool {
         volumes.writes_back(volume, core)
             && !dirty.phase.is_leaving()
@@ -553,7 +547,7 @@ impl Admission {
             && !core.base.is_stopping()
     }
 
-    /// Makes versions of a piece of a request.
+    /// Creates versions for a piece of a request.
     fn take_in(
         &mut self,
         request: &Request,
@@ -588,7 +582,7 @@ impl Admission {
         core.base.stats.dirty_written_bytes += len_bytes;
     }
 
-    /// Completes the admission of a request: answers it, now or after a commit.
+    /// Completes the admission of a request: replies now or after a commit.
     fn taken_in(request: &Request, volumes: &mut DirtyVolumes, commits: &mut Commits, core: &mut Core) {
         let fua = match request.kind {
             RequestKind::Write { fua, .. } | RequestKind::Trim { fua } => fua,
@@ -617,7 +611,7 @@ impl Admission {
     }
 }
 
-/// Returns `true` if the first waiting write is a clearing of which nothing was admitted.
+/// Returns `true` if the first waiting write is a clearing without admitted pieces.
 fn is_untouched(dirty: &VolumeDirty) -> bool {
     dirty.waiting.front().is_some_and(|first| {
         let clears = matches!(first.request.kind, RequestKind::Trim { .. } | RequestKind::WriteZeroes { .. });

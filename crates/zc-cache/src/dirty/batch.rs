@@ -19,12 +19,12 @@ const ZERO_BYTES_MAX: u32 = 1 << 30;
 pub(crate) struct Batch {
     pub(super) offset_bytes: u64,
     pub(super) len_bytes: u32,
-    /// Set if the run is zeros: `true` if the origin has to keep space allocated for them.
+    /// For zeros: `Some(true)` if the origin must keep space allocated for them.
     pub(super) zero: Option<bool>,
     pub(super) parts: SmallVec<[(ExtentNo, Version); 4]>,
 }
 
-/// Returns the next run of adjacent sectors that `left` selects from each extent with versions of these epochs, and
+/// Returns the next run of adjacent sectors that `left` selects from the extents with versions of these epochs, and
 /// the cursor after it.
 pub(super) fn joined(
     data: &DirtyVolume,
@@ -55,7 +55,7 @@ pub(super) fn joined(
 }
 
 impl Batch {
-    /// Returns the remainder of a write of data without some of its parts: each piece is a write.
+    /// Returns the remaining runs of a data write without some of its parts.
     pub(crate) fn without(&self, parts: &[usize]) -> Vec<Self> {
         let mut left: Vec<Self> = Vec::new();
         let (mut start, mut joins) = (self.offset_bytes, false);
@@ -79,7 +79,7 @@ impl Batch {
         Self { offset_bytes, len_bytes, zero, parts: SmallVec::from_iter([(extent, version)]) }
     }
 
-    /// Returns `true` if a version continues this batch, in kind and in address.
+    /// Returns `true` if a version is adjacent to this batch and of the same kind.
     fn joins(&self, start: u64, version: &Version) -> bool {
         let len_bytes = (version.span.end - version.span.start) * SECTOR_BYTES;
         self.offset_bytes + u64::from(self.len_bytes) == start

@@ -1,4 +1,4 @@
-//! The bound on an open epoch.
+//! Bound on an open epoch.
 
 use zc_core::VolumeId;
 
@@ -6,7 +6,7 @@ use crate::device::Core;
 use crate::dirty::commit_state::epoch_writes_max;
 use crate::dirty::volumes::DirtyVolumes;
 
-/// Returns `true` if the volume's open epoch has all the records that it may have. It closes by itself.
+/// Returns `true` if the volume's open epoch has reached its maximum of records, at which it closes.
 pub(crate) fn is_epoch_full(volume: VolumeId, extents: u64, volumes: &DirtyVolumes, core: &Core) -> bool {
     let open = volumes.get(&volume).and_then(|dirty| dirty.data.epochs.back());
     let writes = open.map_or(0, |epoch| epoch.writes);

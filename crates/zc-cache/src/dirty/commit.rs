@@ -1,17 +1,16 @@
-//! Commits: how dirty data becomes durable on the cache device (G5).
+//! Commits: make dirty data durable on the cache device (G5).
 //!
-//! A flush, FUA, age or size ends a volume's open epoch. Its commit then: waits until every version is placed in a
-//! unit, writes the pages of the unit that are not written yet, appends the epoch's records and `Committed` to the
-//! journal and has them written, all at once. If a client waits, these writes are durable by themselves (FUA), and
-//! that is all; often they are one write (see `summary`). If anything of the epoch was written otherwise, one flush
-//! follows when the device has all of it, shared by every commit that is ready (group commit). Only then are the
-//! waiting requests answered. While a commit of a volume is in progress, further requests for a commit share the next
-//! one.
+//! A flush, FUA, age or size ends a volume's open epoch. Its commit then waits until every version is placed in a
+//! unit, writes the unwritten pages of the unit, and writes the epoch's records and `Committed` to the journal, all in
+//! parallel. If a client waits, these writes use FUA and no flush is needed; often they are one write (see `summary`).
+//! If any write of the epoch did not use FUA, one flush follows when all of them have completed, shared by every
+//! commit that is ready (group commit). Only then are the waiting requests answered. While a commit of a volume is in
+//! progress, further requests for a commit share the next one.
 //!
-//! Invariant: a commit ends when each of its writes, and each journal block before its own, was durable by itself or
-//! is covered by a flush that was issued after it had ended; or when its one write was durable. Then it is recorded
+//! Invariant: a commit completes when each of its writes, and each journal block before its own, used FUA or is
+//! covered by a flush that was issued after its completion; or when its single write was durable. Then it is recorded
 //! as durable, before the waiting requests are answered (see `proof`). [`crate::startup`] describes how a restart
-//! treats a commit that was cut off.
+//! handles an interrupted commit.
 
 use zc_core::{ErrorKind, JournalSeq, ReqId, SectorSpan, VolumeId};
 use zc_format::{JournalBlock, Record};
@@ -29,7 +28,7 @@ use crate::expect_held::ExpectHeld;
 use crate::ops::meta::Op;
 use crate::seam::Action;
 
-/// Client bytes of one epoch; it closes by itself at this size.
+/// Maximum client bytes of an epoch, at which it closes.
 const EPOCH_BYTES_MAX: u64 = 64 << 20;
 
 /// Commits of all volumes, and the records that go with them.
@@ -38,26 +37,25 @@ pub(crate) struct Commits {
     summaries: Summaries,
     /// Time of the last write of a commit that a client waited for.
     awaited_commit_ms: Option<u64>,
-    /// The last commit, as long as no durable record proves that it completed.
+    /// The last commit, until a durable record proves that it completed.
     unproved: Option<Unproved>,
-    /// Until this number of records is in blocks, only commits before `proved_before` are vouched for.
+    /// Number of records that must be in blocks before commits later than `proved_before` are vouched for.
     resets_until: u64,
     proved_before: JournalSeq,
 }
 
 impl Commits {
-    /// Without any; only commits before this block are vouched for at first.
+    /// Creates the state without commits; at first only commits before this block are vouched for.
     pub(crate) fn new(proved_before: JournalSeq) -> Self {
         Self { proved_before, ..Self::default() }
     }
 
-    /// Sets the position of the last decision of a start: until the journal has reached it, only commits before
+    /// Sets the position of the last decision of a start: until the journal reaches it, only commits before
     /// `proved_before` are vouched for.
     pub(crate) const fn reset_until(&mut self, position: u64) {
         self.resets_until = position;
     }
 
-    /// Time of the last write of a commit that a client waited for.
     pub(crate) const fn awaited_ms(&self) -> Option<u64> {
         self.awaited_commit_ms
     }
@@ -76,7 +74,7 @@ impl Commits {
         self.summaries.is_recorded(position, core)
     }
 
-    /// Makes all acknowledged writes of the volume durable, then answers.
+    /// Makes all acknowledged writes of the volume durable, then replies.
     pub(crate) fn request_commit(
         &mut self,
         volume: VolumeId,
@@ -86,7 +84,7 @@ impl Commits {
     ) {
         let dirty = volumes.get_mut(&volume).expect_held();
         if let Some(commit) = &mut dirty.commit {
-            // With nothing written since, all that was acknowledged is in it.
+            // Without later writes, the commit in progress contains all acknowledged ones.
             if dirty.data.open().extents.is_empty() {
                 if req.is_some() {
                     dirty.data.flushed();
@@ -170,8 +168,8 @@ impl Commits {
                 || open.bytes >= EPOCH_BYTES_MAX
                 || open.writes >= writes_max / 2
                 || now_ms.saturating_sub(open.began_ms) >= age_ms / EPOCH_AGE_SHARE);
-        // Writes wait for capacity, which may be shared with another volume, and nothing can be destaged to free
-        // some.
+        // Writes wait for capacity, possibly shared with another volume, and only a commit makes data ready for
+        // destaging.
         let has_open = !open.extents.is_empty();
         let starved = has_open && waiting && (!dirty.has_committed() || dirty.destaging.is_stuck());
         if dirty.commit.is_none() && (due || starved) {
@@ -202,7 +200,7 @@ impl Commits {
         }
     }
 
-    /// Completes a commit whose writes have completed, if all of them are durable.
+    /// Completes a commit if all of its writes are durable.
     fn end_durable_commit(&mut self, volume: VolumeId, volumes: &mut DirtyVolumes, core: &mut Core) {
         let Some(commit) = volumes.get(&volume).and_then(|dirty| dirty.commit.as_ref()) else {
             return;
@@ -214,7 +212,7 @@ impl Commits {
         }
     }
 
-    /// Writes unit, records and commit of an epoch that is placed.
+    /// Writes unit, records and commit of an epoch whose versions are placed.
     fn write_commit(&mut self, volume: VolumeId, epoch: u64, volumes: &mut DirtyVolumes, core: &mut Core) {
         let commit = volumes.get(&volume).and_then(|dirty| dirty.commit.as_ref());
         let awaited = commit.is_some_and(|commit| !commit.waiters.is_empty());
@@ -243,7 +241,7 @@ impl Commits {
         commit.last = last;
     }
 
-    /// The records of an epoch that is placed, in the order of its writes.
+    /// Records of an epoch whose versions are placed, in the order of its writes.
     pub(crate) fn epoch_records(
         volume: VolumeId,
         epoch: u64,
@@ -282,13 +280,13 @@ impl Commits {
     }
 
     /// Returns `true` if a commit in progress has queued records for the next journal block: a summary would carry
-    /// them, and the one after it would vouch for records that may not be durable.
+    /// them, and the following one would vouch for records that may not be durable.
     pub(crate) fn commits_in_line(volumes: &DirtyVolumes, core: &Core) -> bool {
         let taken = core.device.catalog.meta().journal().taken();
         volumes.commits().any(|commit| commit.step == CommitPhase::Writing && commit.last > taken)
     }
 
-    /// Marks every ready commit as served by the flush that is issued.
+    /// Marks every ready commit as covered by the flush being issued.
     pub(crate) fn commits_flushing(volumes: &mut DirtyVolumes, core: &mut Core) {
         core.device.units.dirty_mut().writes_mut().flush_begins();
         volumes.each_commit(|commit| {
@@ -346,11 +344,11 @@ impl Commits {
         placed && written && self.is_recorded(commit.last, core)
     }
 
-    /// Records which commits the journal block about to be written holds.
+    /// Records the commits in the journal block about to be written.
     pub(crate) fn commits_in_block(block: JournalSeq, volumes: &mut DirtyVolumes, core: &mut Core) {
         let taken = core.device.catalog.meta().journal().taken();
         volumes.each_commit(|commit| {
-            // With a summary it ends before a block is taken.
+            // A commit with a summary completes before a block is taken.
             if matches!(commit.step, CommitPhase::Placing | CommitPhase::Summarized) {
                 return;
             }
@@ -363,7 +361,7 @@ impl Commits {
         });
     }
 
-    /// Commits in blocks before this one are durable, with all they speak of.
+    /// Returns the block before which all commits are durable with all their records.
     pub(crate) fn commits_proved(&self, volumes: &DirtyVolumes, core: &Core) -> JournalSeq {
         let durable = core.device.catalog.meta().journal().durable_next();
         let oldest = volumes.commits().filter_map(|commit| commit.block).min();
@@ -373,13 +371,13 @@ impl Commits {
         oldest.map_or(durable, |block| block.min(durable))
     }
 
-    /// Returns the first journal block that commits which are not complete still need.
+    /// Returns the first journal block that incomplete commits still need.
     pub(crate) fn commits_keep_from(volumes: &DirtyVolumes, core: &Core) -> JournalSeq {
         let next = core.device.catalog.meta().journal().next();
         volumes.commits().filter_map(|commit| commit.first_block).min().map_or(next, |block| block.min(next))
     }
 
-    /// Fails all commits because the cache device is lost: no client gets a confirmation of durability.
+    /// Fails all commits because the cache device is lost: no client receives a confirmation of durability.
     pub(crate) fn fail_commits(error: ErrorKind, volumes: &mut DirtyVolumes, core: &mut Core) {
         for volume in volumes.ids() {
             Self::answer_commit(volume, Err(error), volumes, core);
@@ -393,7 +391,7 @@ impl Commits {
 }
 
 impl Commits {
-    /// Sends the piece of a commit off with a summary, if there can be one: nothing else is written then.
+    /// Writes the piece of a commit with a summary, if possible, in place of all other writes.
     fn commit_in_summary(
         &mut self,
         volume: VolumeId,
@@ -433,7 +431,7 @@ impl Commits {
         self.unproved = Some(Unproved::new(volume, position, core.base.now_ms()));
     }
 
-    /// Proves the last commit, when none has followed it for a while.
+    /// Writes the proof of the last commit if no other commit has followed it for some time.
     fn pump_proof(&mut self, volumes: &DirtyVolumes, core: &mut Core) {
         let Some(unproved) = self.unproved else { return };
         if self.is_recorded(unproved.position(), core) {
@@ -446,7 +444,7 @@ impl Commits {
     }
 }
 
-/// Journal blocks and checkpoints: the records of dirty data in them, and the times at which they are written.
+/// Journal blocks and checkpoints: their records of dirty data, and the times at which they are written.
 impl Commits {
     /// Issues the writes that are due: journal block, region map, retirements, checkpoint.
     pub(crate) fn pump_persist(&mut self, volumes: &mut DirtyVolumes, core: &mut Core, clean: &mut Clean) {
@@ -506,12 +504,12 @@ impl Commits {
         core.device.checkpoints.pump(&mut core.device.catalog, &mut core.base);
     }
 
-    /// The epochs that are complete and not clean.
+    /// Records of the epochs that are complete and not clean.
     fn dirty_records(volumes: &DirtyVolumes, core: &Core) -> Vec<Record> {
         let mut records = Vec::new();
         for (volume, dirty) in volumes.iter() {
             let volume = *volume;
-            // Records that the journal already holds as clean may lie before the part of it that is replayed.
+            // Records that are clean according to the journal may precede the part of it that is replayed.
             let clean =
                 dirty.destaging.recorded().map_or(dirty.data.clean, |epoch| epoch.max(dirty.data.clean));
             records.push(Record::Clean { volume, epoch: clean });

@@ -1,13 +1,13 @@
-//! The commit of a volume that is in progress, and the bounds of an epoch.
+//! State of a volume's commit in progress, and the bounds of an epoch.
 
 use zc_core::{JournalSeq, ReqId};
 
-/// Writes of one epoch, at most.
+/// Maximum writes of an epoch.
 const EPOCH_WRITES_MAX: u64 = 8192;
-/// An epoch closes by itself after this share of the age that dirty data may have.
+/// Age at which an epoch closes, as a divisor of the maximum age of dirty data.
 pub(crate) const EPOCH_AGE_SHARE: u64 = 4;
 
-/// Writes that an epoch may take, so that its records (two a write at most) fill a quarter of the journal at most.
+/// Maximum writes of an epoch, so that its records (at most two per write) fill at most a quarter of the journal.
 pub(crate) fn epoch_writes_max(ring_blocks: u64) -> u64 {
     let records = zc_core::u64_from_usize(zc_format::RECORDS_PER_BLOCK);
     (ring_blocks * records / 8).min(EPOCH_WRITES_MAX)
@@ -15,15 +15,15 @@ pub(crate) fn epoch_writes_max(ring_blocks: u64) -> u64 {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CommitPhase {
-    /// Versions of the epoch are in memory alone.
+    /// Some versions of the epoch are only in memory.
     Placing,
     /// Unit and journal are being written.
     Writing,
     /// The unit is being written, with a summary.
     Summarized,
-    /// Everything is written.
+    /// All writes have completed.
     Ready,
-    /// A flush that was issued since is in flight.
+    /// A flush issued after the writes is in flight.
     Flushing,
 }
 
@@ -32,14 +32,14 @@ pub(crate) struct Commit {
     pub(super) epoch: u64,
     pub(super) step: CommitPhase,
     pub(super) waiters: Vec<ReqId>,
-    /// Some of it is stored outside the open unit: only a flush shows that it is durable.
+    /// Some of it is stored outside the open unit, so only a flush makes it durable.
     pub(super) elsewhere: bool,
     /// Unit writes with a smaller number are part of it.
     pub(super) writes_before: u64,
-    /// Journal positions of its first record and of its last.
+    /// Journal positions of its first and last record.
     pub(super) first: u64,
     pub(super) last: u64,
-    /// The blocks that hold them.
+    /// Blocks that contain them.
     pub(super) first_block: Option<JournalSeq>,
     pub(super) block: Option<JournalSeq>,
 }
@@ -49,7 +49,7 @@ impl Commit {
         self.step
     }
 
-    /// Records that its piece is in flight, with its records in a summary.
+    /// Records that its piece is being written with a summary.
     pub(crate) fn summarized(&mut self) {
         self.step = CommitPhase::Summarized;
     }

@@ -1,22 +1,22 @@
-//! Destaging: dirty epochs go to the origin, oldest first (G6).
+//! Destaging: writes dirty epochs to the origin, oldest first (G6).
 //!
-//! One run of epochs of a volume at a time, between which no flush lies. Of each sector the newest version among them
-//! is written, in address order, with neighbours in one write. The path is that of a write-through write: the region
-//! is marked and the clean copies are invalidated. Then the origin is flushed, then `Clean` is made durable; only
-//! then is the run forgotten and the next one begun. So the origin alone always holds all runs before some k, and a
-//! subset of k. A whole extent becomes a clean mapping where it lies. With `destage = "coalesce"` a run continues
-//! past flushes: fewer writes, and no G6.
+//! One run of epochs of a volume is destaged at a time, between which no client flush lies. Of each sector the newest
+//! version among them is written, in address order, with neighbours in one write. The path is that of a write-through
+//! write: the region is marked and the clean copies are invalidated. Then the origin is flushed and `Clean` is made
+//! durable; only then is the run forgotten and the next one begun. So the origin alone always contains all runs before
+//! some k, and a subset of k. A whole extent becomes a clean mapping at its place. With `destage = "coalesce"` a run
+//! continues past flushes: fewer writes, and no G6.
 //!
 //! Triggers: the volume is drained, dirty data is above the low watermark, writes wait for capacity, the oldest epoch
 //! has reached half of its maximum age, or no client sends requests and the settings allow it. Rate: as fast as the
 //! origin accepts it, or bounded (`base::rate`), unless a client or an operator waits for it.
 //!
-//! A refusal of the origin or an unreadable version (but see `unreadable`) ends the attempt. The run is retried from
-//! its beginning after a growing pause, with any epochs that joined it, and stays dirty.
+//! A refusal by the origin or an unreadable version (but see `unreadable`) ends the attempt. The run is retried from
+//! its beginning after an increasing pause, with any epochs that joined it, and stays dirty.
 //!
-//! An origin without space may get some through discards that clients have sent since. So while the last attempt
-//! failed for lack of space, the next one begins with all committed discards, of later epochs too (*ahead*), and
-//! leaves out what they cover (`CONSISTENCY.md`, "An origin without space").
+//! Discards that clients have sent since may free space on a full origin. So when the last attempt failed for lack of
+//! space, the next one begins with all committed discards, including those of later epochs (*ahead*), and skips the
+//! data that they cover (`CONSISTENCY.md`, "An origin without space").
 
 use core::ops::RangeInclusive;
 
@@ -50,13 +50,13 @@ const PAUSE_MAX_MS: u64 = 16_000;
 const RUN_EPOCHS_MAX: usize = 64;
 /// Maximum epochs of a run for a volume whose runs continue past flushes.
 const COALESCED_EPOCHS_MAX: usize = 4096;
-/// Maximum client bytes of a run of more than one epoch: its capacity is free when all of it is on the origin.
+/// Maximum client bytes of a run of more than one epoch: its capacity is freed when all of it is on the origin.
 const RUN_BYTES_MAX: u64 = 1 << 30;
-/// Time after a commit that a client waited for within which another one is expected: clean records then go into its
+/// Time after a commit with a waiting client within which another one is expected: clean records are then added to its
 /// block.
 const COMMIT_NEAR_MS: u64 = 10;
 
-/// A write of destaged data being put together.
+/// A destaging write whose data is being read.
 #[derive(Debug)]
 struct Gather {
     buf: BufId,
@@ -65,7 +65,7 @@ struct Gather {
     reads: u32,
     /// Parts that could not be read.
     failed: SmallVec<[usize; 1]>,
-    /// The batch is read for the second time.
+    /// The batch is being read for the second time.
     again: bool,
 }
 
@@ -78,7 +78,7 @@ pub(crate) struct Destager {
 }
 
 impl Destager {
-    /// Returns `true` if nothing is being read for an origin.
+    /// Returns `true` if no destaging read is in progress.
     pub(crate) fn is_idle(&self) -> bool {
         self.gathers.is_empty()
     }
@@ -148,7 +148,7 @@ impl Destager {
     /// Returns `true` if a commit is expected to write a journal block soon.
     fn is_commit_near(volumes: &DirtyVolumes, commits: &Commits, core: &Core) -> bool {
         let near = |at_ms: u64| core.base.now_ms().saturating_sub(at_ms) < COMMIT_NEAR_MS;
-        // A client that waits for capacity which destaging frees does not commit before it has some.
+        // A client that waits for capacity from destaging does not commit before it gets some.
         !core.base.is_stopping() && !volumes.is_waiting() && commits.awaited_ms().is_some_and(near)
     }
 
@@ -157,13 +157,12 @@ impl Destager {
         let entry = core.base.volume(volume)?;
         let oldest = dirty.data.epochs.front()?;
         let paused = core.base.now_ms() < dirty.destaging.not_before_ms;
-        // Nothing is written to an origin that may be a different one, or while it is uncertain which data is
-        // missing.
+        // Nothing is written to an origin that may be another one, or while the set of missing data is uncertain.
         let doubtful = dirty.is_incomplete() || !core.device.recovery.probes().is_open(volume);
         if paused || doubtful || entry.origin().has_direct_writes() || entry.cfg().mode == Mode::ReadOnly {
             return None;
         }
-        // Data that the intent log alone marks as clean is dirty again after a power cut. The origin must not hold
+        // Data that only the intent log marks as clean is dirty again after a power failure. The origin must not hold
         // newer data at that time.
         if dirty.phase.is_unrecorded() && core.base.is_good() {
             return None;
@@ -189,7 +188,7 @@ impl Destager {
         dirty.data.oldest_run(bounds).filter(|_| due)
     }
 
-    /// Issues writes until enough are in flight, or all of the run are.
+    /// Issues writes until enough are in flight, or all of the run are issued.
     fn issue(&mut self, volume: VolumeId, volumes: &mut DirtyVolumes, core: &mut Core, clean: &mut Clean) {
         loop {
             let most = core.base.cfg().dirty.destage_writes.max(1);
@@ -232,7 +231,8 @@ impl Destager {
         }
     }
 
-    /// The discards that a run begins with: none, unless the origin has no space and others were committed since.
+    /// Returns the discards with which a run begins: none, unless the origin has no space and others were committed
+    /// since.
     fn discards_ahead(volume: VolumeId, volumes: &DirtyVolumes) -> Ahead {
         let dirty = volumes.get(&volume).expect_held();
         let to = dirty.data.last_committed().filter(|to| *to > dirty.destaging.discarded_to);
@@ -242,7 +242,7 @@ impl Destager {
         }
     }
 
-    /// Issues the next of the discards that a run begins with. Returns `false` while they are waited for.
+    /// Issues the next discard of those with which a run begins. Returns `false` while they are in flight.
     fn issue_ahead(
         volume: VolumeId,
         ahead: Ahead,
@@ -277,7 +277,7 @@ impl Destager {
         true
     }
 
-    /// Returns `true` if the rest of a run need not be written: it is to be forgotten, or stays dirty past the stop.
+    /// Returns `true` if the rest of a run need not be written: it is to be dropped, or stays dirty past the stop.
     fn is_called_off(volume: VolumeId, volumes: &DirtyVolumes, core: &Core) -> bool {
         let dropping = volumes.get(&volume).is_some_and(|dirty| dirty.phase.dropping().is_some());
         dropping || (core.base.is_stopping() && !volumes.is_waiting())
@@ -367,7 +367,7 @@ impl Destager {
         self.gathered(id, volumes, core, clean);
     }
 
-    /// Brings the bytes of one version into the write's buffer.
+    /// Reads or copies the bytes of one version into the write's buffer.
     fn gather_part(
         &mut self,
         id: u64,
@@ -434,7 +434,7 @@ impl Destager {
         self.gathered(id, volumes, core, clean);
     }
 
-    /// Records that a part is read; the last one starts the write.
+    /// Records that a part is read; the last one issues the write.
     fn gathered(&mut self, id: u64, volumes: &mut DirtyVolumes, core: &mut Core, clean: &mut Clean) {
         let gather = self.gathers.get_mut(&id).expect_held();
         gather.reads -= 1;
@@ -452,7 +452,7 @@ impl Destager {
         }
     }
 
-    /// Replaces a write of the run by several, or none; the one that was counted ends.
+    /// Replaces a write of the run by several, or none; the counted one completes.
     fn replace_batch(
         &mut self,
         volume: VolumeId,
@@ -476,7 +476,7 @@ impl Destager {
         Self::write_done(volume, Ok(()), volumes, core);
     }
 
-    /// Stops a run that cannot be written as long as this version is not read.
+    /// Stops a run that cannot be written until this version is read.
     fn stuck(
         volume: VolumeId,
         extent: ExtentNo,
@@ -595,7 +595,7 @@ impl Destager {
         self.pump_of(volume, volumes, commits, core, clean);
     }
 
-    /// Makes a whole extent that is on the origin a clean copy at its place.
+    /// Turns a whole extent that is on the origin into a clean copy at its place.
     pub(crate) fn promote(key: ExtentKey, volumes: &DirtyVolumes, core: &mut Core, clean: &mut Clean) {
         let Some(dirty) = volumes.get(&key.volume) else { return };
         let DestagePhase::Writing { run, .. } = &dirty.destaging.step else { return };
@@ -620,7 +620,7 @@ impl Destager {
         }
     }
 
-    /// Parts of a write of destaging could not be read.
+    /// Handles parts of a destaging write that could not be read.
     fn gather_failed(
         &mut self,
         gather: Gather,
@@ -656,7 +656,7 @@ impl Destager {
 }
 
 /// Returns `true` if the origin may use the fingerprint that reading a version yields: it is a whole extent, and
-/// contents have fingerprints.
+/// contents are fingerprinted.
 fn is_kept(volume: VolumeId, version: &Version, base: &Base) -> bool {
     let whole = base.whole_sectors();
     version.span == whole

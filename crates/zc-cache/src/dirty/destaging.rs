@@ -1,4 +1,4 @@
-//! The state of the destaging of one volume.
+//! State of the destaging of one volume.
 
 use core::ops::RangeInclusive;
 
@@ -10,36 +10,35 @@ use crate::dirty::versions::Version;
 /// pacing keeps origin flushes and records from competing with those of clients.
 pub(crate) const EPOCHS_CROWDED: usize = 4096;
 
-/// Progress of the destaging of a volume.
 #[derive(Debug, Default)]
 pub(crate) struct Destaging {
     pub(super) step: DestagePhase,
     pub(super) failures: u32,
     pub(super) not_before_ms: u64,
-    /// Reported once for each run of failures.
+    /// The current run of failures was reported.
     pub(super) noted: bool,
-    /// The last attempt failed because the cache device does not give this back.
+    /// Version that the cache device failed to return in the last attempt.
     pub(super) stuck: Option<(ExtentNo, Version)>,
-    /// Bytes of the run that were issued to the origin, or left out for good.
+    /// Bytes of the run that were issued to the origin, or skipped for good.
     pub(super) issued_bytes: u64,
-    /// Last epoch of the step that continues without a pause: it covers unreadable data.
+    /// Last epoch of a step that runs without a pause because it replaces unreadable data.
     pub(super) step_until: u64,
     /// The last attempt failed because the origin has no space.
     pub(super) out_of_space: bool,
-    /// The origin has the discards of epochs up to this one.
+    /// Last epoch whose discards are on the origin.
     pub(super) discarded_to: u64,
-    /// While it has no space something was discarded, which is not committed yet.
+    /// Discards since the origin ran out of space are not committed yet.
     discards_wait: bool,
 }
 
-/// Progress of a run with discards of later epochs.
+/// Progress of the discards of later epochs with which a run begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ahead {
-    /// From here on they are still to be issued, up to that epoch.
+    /// Discards from this cursor on are still to be issued, up to that epoch.
     Issuing { from: Cursor, to: u64 },
-    /// Every write is issued and awaited.
+    /// All are issued, and some are in flight.
     Issued { to: u64 },
-    /// There are none, or the origin has them.
+    /// None are left.
     Done,
 }
 
@@ -47,25 +46,25 @@ pub(super) enum Ahead {
 pub(super) enum DestagePhase {
     #[default]
     Idle,
-    /// Writes of the run are being issued and waited for.
+    /// Writes of the run are being issued or are in flight.
     Writing {
         run: RangeInclusive<u64>,
-        /// Before all else.
+        /// Discards of later epochs, issued first.
         ahead: Ahead,
-        /// Sectors from here on are still to be written; none: all are issued.
+        /// Sectors from here on are still to be written; `None`: all are issued.
         next: Option<Cursor>,
         in_flight: u32,
         failed: bool,
     },
-    /// The run is being flushed; its last epoch. `spoiled`: another flush failed at the same time, or an equivalent
+    /// The run is being flushed, up to this epoch. `spoiled`: another flush failed at the same time, or an equivalent
     /// failure occurred.
     Flushing { epoch: u64, spoiled: bool },
-    /// `Clean` is on its way: the journal position.
+    /// `Clean` is being recorded, at this journal position.
     Recording { epoch: u64, position: u64 },
 }
 
 impl Destaging {
-    /// The epoch that the origin has, while the record of that is on its way.
+    /// The epoch that is on the origin while its `Clean` record is not durable yet.
     pub(crate) fn recorded(&self) -> Option<u64> {
         match self.step {
             DestagePhase::Recording { epoch, .. } => Some(epoch),
@@ -85,8 +84,7 @@ impl Destaging {
         self.stuck.as_ref()
     }
 
-    /// Forgets the version that destaging was stuck at, which does not matter any more: the next attempt follows at
-    /// once.
+    /// Clears the version that blocked destaging, since it is no longer needed: the next attempt follows at once.
     pub(crate) fn try_again(&mut self) {
         self.stuck = None;
         self.not_before_ms = 0;
@@ -102,20 +100,20 @@ impl Destaging {
         self.out_of_space
     }
 
-    /// Records that the origin may have more space than before: a run that was refused for that is retried at once.
+    /// Records that the origin may have free space again: a run that was refused for lack of it is retried at once.
     pub(crate) const fn may_have_space(&mut self) {
         if self.out_of_space {
             self.not_before_ms = 0;
         }
     }
 
-    /// Records a discard. Returns `true` if the origin needs that soon.
+    /// Records a discard. Returns `true` if it should reach the origin soon.
     pub(crate) const fn discards(&mut self) -> bool {
         self.discards_wait |= self.out_of_space;
         self.discards_wait
     }
 
-    /// An epoch is committed; `all`: nothing was written since. The origin then gets the discards of it.
+    /// Records a committed epoch; `all`: no later writes are dirty. The origin then receives its discards.
     pub(crate) const fn committed(&mut self, all: bool) {
         if self.discards_wait {
             self.may_have_space();
@@ -128,12 +126,12 @@ impl Destaging {
         self.failures > 0
     }
 
-    /// Returns `true` if writes to the origin are in flight: a write that bypasses them could be overtaken.
+    /// Returns `true` if writes to the origin are in flight, which could overwrite a later write that bypasses them.
     pub(crate) fn is_writing(&self) -> bool {
         matches!(self.step, DestagePhase::Writing { in_flight, .. } if in_flight > 0)
     }
 
-    /// Returns `true` if an epoch belongs to a step that continues without a pause.
+    /// Returns `true` if the epoch belongs to a step that runs without a pause.
     pub(crate) fn is_in_step(&self, epoch: u64) -> bool {
         epoch <= self.step_until
     }
@@ -143,13 +141,13 @@ impl Destaging {
         self.step_until = epoch.max(self.step_until);
     }
 
-    /// Abandons the operations in flight, whose results do not count any more.
+    /// Abandons the operations in flight, and ignores their results.
     pub(crate) fn give_up(&mut self) {
         *self = Self::default();
     }
 }
 
-/// A place in a volume: extent, and sector in it.
+/// Position in a volume: extent, and sector in it.
 pub(super) type Cursor = (ExtentNo, u32);
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
-//! Dirty data on its way from memory into a unit: hash, look up, compress, place.
+//! Reduction and placement of dirty data: hash, look up, compress, place in a unit.
 //!
-//! Whole extents share already stored content, as the clean path does; pieces of extents are compressed
-//! only. A job whose version was overwritten in the meantime ends without effect.
+//! Whole extents share stored content, as on the clean path; pieces of extents are only compressed. A job whose
+//! version was overwritten has no effect.
 //!
-//! Out of scope: skipping anything under pressure; all admitted data must be stored.
+//! Out of scope: skipping work under pressure; all admitted data must be stored.
 
 use std::collections::VecDeque;
 
@@ -20,11 +20,11 @@ use crate::dirty::volumes::DirtyVolumes;
 use crate::expect_held::ExpectHeld;
 use crate::reduce::{Outcome, Owner, ReduceRequest, ReduceStep, Reduction};
 
-/// A piece of an extent on its way into a dirty unit.
+/// A piece of an extent being reduced for a dirty unit.
 #[derive(Debug)]
 pub(crate) struct DirtyJob {
     span: SectorSpan,
-    /// Only whole extents are shared.
+    /// A whole extent, which may share content.
     whole: bool,
     reduction: Reduction,
 }
@@ -35,11 +35,11 @@ impl DirtyJob {
     }
 }
 
-/// Dirty data on its way into units.
+/// Jobs of dirty data being reduced and placed.
 #[derive(Debug, Default)]
 pub(crate) struct DirtyJobs {
     jobs: Map<u64, DirtyJob>,
-    /// Jobs that are reduced, to be placed in this order.
+    /// Reduced jobs, to be placed in this order.
     ready: VecDeque<u64>,
     memory_bytes: u64,
 }
@@ -49,7 +49,6 @@ impl DirtyJobs {
         self.memory_bytes
     }
 
-    /// Returns `true` if nothing is in progress.
     pub(crate) fn is_empty(&self) -> bool {
         self.jobs.is_empty()
     }
@@ -64,7 +63,7 @@ impl DirtyJobs {
         self.jobs.values().any(|job| job.volume() == volume)
     }
 
-    /// Begins to reduce sectors of an extent; they are read from this memory in the meantime.
+    /// Begins to reduce sectors of an extent, which reads are served from until it is placed.
     pub(crate) fn start(
         &mut self,
         key: ExtentKey,
@@ -104,7 +103,7 @@ impl DirtyJobs {
         }
     }
 
-    /// Resumes a reduction whose headers are here.
+    /// Resumes a reduction whose unit headers are loaded.
     pub(crate) fn headers_read(&mut self, id: u64, volumes: &DirtyVolumes, core: &mut Core) {
         let job = self.jobs.get_mut(&id).expect_held();
         if job.reduction.look_up(core) {
@@ -123,7 +122,7 @@ impl DirtyJobs {
         self.ready.push_back(id);
     }
 
-    /// Places reduced data, in order, as far as there are slots.
+    /// Places reduced data in order while slots are available.
     pub(crate) fn pump_placement(&mut self, volumes: &mut DirtyVolumes, core: &mut Core) {
         while core.base.is_good()
             && let Some(id) = self.ready.front().copied()
@@ -194,7 +193,7 @@ impl DirtyJobs {
         Some(Body::Stored { place, own: true })
     }
 
-    /// While stopping: ends jobs that cannot be placed any more.
+    /// During a stop: ends jobs that can no longer be placed.
     pub(crate) fn abandon(&mut self, core: &mut Core) {
         let ready: SmallVec<[u64; 8]> = self.ready.drain(..).collect();
         ready.into_iter().for_each(|id| self.end_job(id, core));

@@ -1,7 +1,6 @@
-//! Installs the dirty data that a start found: the contents of checkpoint, journal and intent log become the dirty
-//! layer.
+//! Installs the dirty data found by a start: checkpoint, journal and intent log become the dirty layer.
 //!
-//! Out of scope: collecting these contents (`device::recovery::dirty_replay` does).
+//! Out of scope: reading these contents (see `device::recovery::dirty_replay`).
 
 use smallvec::SmallVec;
 use zc_core::{Mode, VolumeId};
@@ -17,13 +16,13 @@ use crate::index::file_index::Place;
 use crate::seam::{Action, Note};
 
 impl DirtyLayer {
-    /// Ends the replay: makes versions of valid entries, pins their slots, and invalidates the other entries.
+    /// Completes the replay: creates versions of valid entries, pins their slots, and invalidates the other entries.
     pub(crate) fn install_dirty(&mut self, core: &mut Core) {
         let mut decided = false;
         for (volume, mut replay) in core.device.recovery.take_dirty_replays() {
             let mut unrecorded = replay.unjournaled;
             if core.base.volume(volume).is_some_and(|entry| !entry.cfg().may_be_dirty) {
-                // Known to be clean elsewhere: an older state of the medium shows through.
+                // Recorded as clean elsewhere: the medium shows an older state.
                 replay.clean = replay.committed;
                 if !core::mem::take(&mut replay.epochs).is_empty() {
                     unrecorded = true;
@@ -52,7 +51,7 @@ impl DirtyLayer {
                     .record(Record::DirtyReset { volume, epoch: replay.committed }, &mut core.base);
             }
             if core.device.recovery.has_unproved_commit(volume) {
-                // A later start would count it only if all of it can still be read then.
+                // A later start would accept it only if all of it is still readable then.
                 unrecorded = true;
                 core.device
                     .catalog
@@ -79,8 +78,7 @@ impl DirtyLayer {
         volumes.into_iter().for_each(|volume| self.volumes.fence_incomplete(volume, core));
     }
 
-    /// Sets the initial modes: dirty data is brought to the origin before writes bypass it, regardless of the
-    /// volume's settings.
+    /// Sets the initial modes: dirty data is destaged before writes bypass it, regardless of the volume's settings.
     fn choose_modes(&mut self, core: &mut Core) {
         let now_ms = core.base.now_ms();
         for volume in self.volumes.ids() {
@@ -105,7 +103,8 @@ impl DirtyLayer {
                     let generation = core.device.catalog.table().short(generation);
                     let place = Place { slot, generation, offset_units, pages };
                     core.device.catalog.slots_mut().add_dirty(volume, slot, false);
-                    // Only the session that stored the entry had its owner; here only the place is recorded.
+                    // The owner of the entry is known only to the session that stored it; the record has only the
+                    // place.
                     (key, span, Body::Stored { place, own: false })
                 }
                 _ => continue,

@@ -1,16 +1,17 @@
-//! Path of a write in write-back (Nitro section 3.1, dirty list): admitted at once, reduced, placed in a *dirty
-//! unit*, made durable by a commit (see `commit`), brought to the origin later (see `destage`).
+//! Path of a write in write-back (Nitro section 3.1, dirty list): admitted at once, reduced, placed in a *dirty unit*,
+//! made durable by a commit (see `commit`), destaged to the origin later (see `destage`).
 //!
-//! Two layers, kept apart. The clean layer (both indexes, staging, read buffer) caches the contents of the origin, by
-//! the rules of write-through; nothing here changes it. The dirty layer is an overlay of versions (see `versions`)
-//! that readers check first. So a crash cannot mix them up: uncommitted data is gone, and the clean layer was valid
-//! throughout.
+//! There are two separate layers. The clean layer (both indexes, staging, read buffer) caches the contents of the
+//! origin in write-through mode; the dirty layer does not change it. The dirty layer is an overlay of versions (see
+//! `versions`) that readers check first. So a crash cannot confuse them: uncommitted data is lost, and the clean layer
+//! was valid throughout.
 //!
-//! Dirty extents fill units of their own (paper: dirty and clean extents are kept in separate WEUs). A unit grows in
-//! pieces, is read from memory until it is full and written, and is pinned by every version in it until that is clean.
+//! Dirty extents fill units of their own (paper: dirty and clean extents are kept in separate WEUs). A unit is written
+//! in pieces, is read from memory until it is full and written, and is pinned by every version in it until that is
+//! clean.
 //!
-//! Back-pressure: a write waits when units of dirty data reach the high watermark, when too much is in memory alone,
-//! or when the journal is nearly full (see `admission`; `shares` divides the capacity among volumes).
+//! Back-pressure: a write waits when units of dirty data reach the high watermark, when too much of it is only in
+//! memory, or when the journal is nearly full (see `admission`; `shares` divides the capacity among volumes).
 
 mod admission;
 mod batch;
@@ -68,7 +69,7 @@ pub(crate) struct DirtyLayer {
     admission: Admission,
     commits: Commits,
     destager: Destager,
-    /// Reads dirty data back, to detect corruption.
+    /// Reads dirty data back in order to detect corruption.
     scrub: DirtyScrub,
     /// Requests that wait until a decision about their volume is durable.
     deferred: VecDeque<Request>,
@@ -79,7 +80,7 @@ impl DirtyLayer {
         Self { commits: Commits::new(proved_before), ..Self::default() }
     }
 
-    /// Returns `true` if there is work that stopping has to wait for.
+    /// Returns `true` if a stop must wait for work in progress.
     fn is_busy(&self) -> bool {
         !self.admission.jobs().is_empty()
             || !self.deferred.is_empty()
@@ -89,8 +90,8 @@ impl DirtyLayer {
 }
 
 impl DirtyLayer {
-    /// Defers a request until the decisions of the start are durable, or until dirty data is dropped as an operator
-    /// requested. Returns `true` if it is deferred.
+    /// Defers a request until the decisions of the start are durable, or until an operator's drop of dirty data is
+    /// complete. Returns `true` if it is deferred.
     pub(crate) fn defer(&mut self, request: &Request) -> bool {
         let undecided = self.volumes.is_undecided();
         let dirty = self.volumes.get(&request.volume);
@@ -101,13 +102,13 @@ impl DirtyLayer {
         is_deferred
     }
 
-    /// Releases the requests that waited for a decision to become durable. If the device failed before, the volumes
+    /// Releases the requests that waited for a decision to become durable. If the device has failed, the volumes
     /// concerned are fenced.
     pub(crate) fn pump_deferred(&mut self, core: &mut Core, clean: &mut Clean) {
         if !self.volumes.pump_decided(core) {
             return;
         }
-        // Requests of a volume that is still to be dropped are held again.
+        // Requests of a volume that is still to be dropped are deferred again.
         for request in core::mem::take(&mut self.deferred) {
             if !self.defer(&request) {
                 self.submit(&request, core, clean);
@@ -133,7 +134,7 @@ impl DirtyLayer {
         });
     }
 
-    /// Changes a volume's settings, now or when it has nothing dirty any more.
+    /// Changes a volume's settings now, or once it has no dirty data.
     pub(crate) fn leave_write_back(&mut self, cfg: &VolumeConfig, core: &mut Core) -> bool {
         let Some(dirty) = self.volumes.get_mut(&cfg.id) else { return false };
         dirty.phase.stay();
@@ -143,9 +144,9 @@ impl DirtyLayer {
         }
         let decided = dirty.data.is_empty() && dirty.waiting.is_empty() && !dirty.is_incomplete();
         match volume {
-            // A decision of the start about it is not durable yet, so its requests wait in any mode: it is not dirty.
+            // A decision of the start about the volume is not durable yet, so its requests wait in any mode.
             Some(volume) if decided && volume.cfg().mode != Mode::WriteBack => return false,
-            // Nothing is written to the origin of a volume that is read-only: its dirty data waits.
+            // Nothing is written to the origin of a read-only volume, so its dirty data remains.
             Some(volume) if volume.cfg().mode == Mode::ReadOnly && cfg.mode == Mode::ReadOnly => {
                 return false;
             }
@@ -156,7 +157,7 @@ impl DirtyLayer {
         true
     }
 
-    /// Admits waiting writes of all volumes as far as capacity permits.
+    /// Admits waiting writes of all volumes while capacity is available.
     pub(crate) fn pump_admission(&mut self, core: &mut Core, clean: &mut Clean) {
         if self.volumes.is_empty() {
             return;
@@ -167,8 +168,8 @@ impl DirtyLayer {
         }
     }
 
-    /// Applies the waiting settings of a clean volume, and submits the writes, or a clearing and the writes behind
-    /// it.
+    /// Applies the pending settings of a clean volume, and submits its waiting writes, or a clearing and the writes
+    /// after it.
     fn finish_leaving(&mut self, volume: VolumeId, core: &mut Core, clean: &mut Clean) {
         let now_ms = core.base.now_ms();
         let Some(dirty) = self.volumes.get_mut(&volume) else { return };
@@ -186,13 +187,13 @@ impl DirtyLayer {
             core.apply_config(cfg);
         }
         for write in waiting {
-            // None of it was admitted that is not on the origin: it is repeated as a whole.
+            // No admitted part of it is missing on the origin; it is repeated as a whole.
             self.submit_adopted(&write.request, core, clean);
         }
     }
 
-    /// Brings everything that is dirty now to the origin, without a pause. Later writes do not extend the drain, so it
-    /// ends while clients write. An attempt that waited out a failure is made again at once.
+    /// Destages everything that is dirty now without a pause. Later writes do not extend the drain, so it ends while
+    /// clients write. An attempt that is pausing after a failure is retried at once.
     pub(crate) fn drain(&mut self, volume: VolumeId) {
         let Some(dirty) = self.volumes.get_mut(&volume) else { return };
         let until = dirty.data.dirty_until();
@@ -210,7 +211,7 @@ impl DirtyLayer {
         self.volumes.finish_dropping(volume, core);
     }
 
-    /// Handles a loss of the cache device: no client's write can become durable any more.
+    /// Handles a loss of the cache device: no further write becomes durable.
     pub(crate) fn device_failed(&mut self, error: ErrorKind, core: &mut Core) {
         Commits::fail_commits(error, &mut self.volumes, core);
         for volume in self.volumes.ids() {
@@ -226,24 +227,20 @@ impl DirtyLayer {
     }
 }
 
-/// The parts, as the manager sees them.
+/// Components, for the manager.
 impl DirtyLayer {
-    /// Volumes with dirty data, and the overlay that readers get of it.
     pub(crate) const fn volumes(&self) -> &DirtyVolumes {
         &self.volumes
     }
 
-    /// Volumes with dirty data, for changes.
     pub(crate) const fn volumes_mut(&mut self) -> &mut DirtyVolumes {
         &mut self.volumes
     }
 
-    /// Commits, which receive events of summaries.
     pub(crate) const fn commits_mut(&mut self) -> &mut Commits {
         &mut self.commits
     }
 
-    /// Scrub of dirty data, which receives suspects.
     pub(crate) const fn scrub_mut(&mut self) -> &mut DirtyScrub {
         &mut self.scrub
     }
@@ -268,12 +265,12 @@ impl DirtyLayer {
         self.admission.jobs_mut().step_ended(id, step, ended, &self.volumes, core);
     }
 
-    /// Resumes a reduction whose headers are here.
+    /// Resumes a reduction whose unit headers are loaded.
     pub(crate) fn dirty_headers_read(&mut self, id: u64, core: &mut Core) {
         self.admission.jobs_mut().headers_read(id, &self.volumes, core);
     }
 
-    /// Places reduced data, in order, as far as there are slots.
+    /// Places reduced data in order while slots are available.
     pub(crate) fn pump_dirty_placement(&mut self, core: &mut Core) {
         self.admission.jobs_mut().pump_placement(&mut self.volumes, core);
     }
@@ -288,7 +285,7 @@ impl DirtyLayer {
         self.destager.pump(&mut self.volumes, &self.commits, core, clean);
     }
 
-    /// Reads the next version to scrub, if its time has come.
+    /// Reads the next version to scrub if it is due.
     pub(crate) fn pump_scrub(&mut self, core: &mut Core) {
         self.scrub.pump(&mut self.volumes, core);
     }
@@ -315,7 +312,7 @@ impl DirtyLayer {
     }
 }
 
-/// Ends of operations and of flushes.
+/// Completions of operations and flushes.
 impl DirtyLayer {
     /// Handles the completion of an operation of dirty data.
     pub(crate) fn dirty_op_ended(&mut self, op: Op, ended: Ended, core: &mut Core, clean: &mut Clean) {
@@ -335,7 +332,7 @@ impl DirtyLayer {
         }
     }
 
-    /// Returns the result that clients get for a flush: a loss that is not reported to them yet comes first.
+    /// Returns the result that clients get for a flush: an unreported loss takes precedence.
     fn result_for_clients(
         &self,
         volume: VolumeId,
@@ -385,7 +382,7 @@ impl DirtyLayer {
     }
 }
 
-/// Queries of the dirty layer: dirty amounts of a volume, the lag of its origin, and reasons for a stop to wait.
+/// Queries: amount of dirty data of a volume, the lag of its origin, and reasons for a stop to wait.
 impl DirtyLayer {
     /// Returns the dirty data of a volume; `None` when the manager does not serve the volume.
     pub(crate) fn state(&self, volume: VolumeId, core: &Core) -> Option<DirtyState> {
@@ -420,7 +417,7 @@ impl DirtyLayer {
         })
     }
 
-    /// Returns `true` if dirty data of the volume is being dropped, or the device has not recorded that yet.
+    /// Returns `true` if dirty data of the volume is being dropped, or the device has not recorded the drop yet.
     pub(crate) fn is_dropping(&self, volume: VolumeId, core: &Core) -> bool {
         let telling = |dirty: &VolumeDirty| dirty.phase.is_unrecorded() && core.base.is_good();
         self.volumes.get(&volume).is_some_and(|dirty| dirty.phase.dropping().is_some() || telling(dirty))
@@ -459,19 +456,19 @@ impl DirtyLayer {
             && !self.volumes.get(&volume).is_some_and(|dirty| dirty.is_dirty() || dirty.is_busy())
     }
 
-    /// Returns `true` if data of any volume is dirty, or may be.
+    /// Returns `true` if data of any volume is dirty or may be.
     pub(crate) fn keeps_dirty(&self) -> bool {
         self.volumes.iter().any(|(_, dirty)| dirty.is_dirty() || dirty.phase.is_unrecorded())
     }
 
-    /// A stop: a cache that is out of service places nothing any more.
+    /// Prepares for a stop: a cache that is offline places no more data.
     pub(crate) fn wind_down(&mut self, core: &mut Core) {
         if !core.base.is_good() {
             self.admission.jobs_mut().abandon(core);
         }
     }
 
-    /// Returns `true` if a stop need not wait for anything here.
+    /// Returns `true` if no work here delays a stop.
     pub(crate) fn is_wound_down(&self, core: &Core) -> bool {
         let is_busy = if core.base.is_good() { self.is_busy() } else { !self.admission.jobs().is_empty() };
         !is_busy && self.destager.is_idle() && !self.scrub.is_reading()

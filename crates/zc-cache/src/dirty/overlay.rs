@@ -1,7 +1,7 @@
-//! Reads of extents with dirty sectors: these come from the dirty layer, the others from the clean layer or the
-//! origin.
+//! Overlay: reads dirty sectors of an extent from the dirty layer, and the others from the clean layer or the origin.
 //!
-//! Invariant: a dirty sector is never read from anywhere else. If its bytes do not verify, the client gets an error.
+//! Invariant: a dirty sector is never read from another source. If its bytes fail verification, the client gets an
+//! error.
 
 use core::ops::Range;
 
@@ -15,7 +15,7 @@ use crate::index::file_index::Mapping;
 use crate::residency::{Residency, ResidencyRun, push};
 use crate::seam::Action;
 
-/// Reads a portion with dirty sectors: these come from the dirty layer, the others one run after the other.
+/// Reads a portion with dirty sectors from the dirty layer, and the runs between them one by one.
 pub(super) fn read_overlaid(
     read: u64,
     portion: &Portion,
@@ -82,7 +82,7 @@ fn read_beneath(read: u64, portion: &Portion, stored: &mut StoredParts, core: &m
     }
 }
 
-/// The part of a portion that some sectors of its extent make up; empty runs give an empty part.
+/// The part of a portion that consists of these sectors; an empty run yields an empty part.
 fn part_of(portion: &Portion, sectors: Range<u32>) -> Portion {
     let skip_bytes = sectors.start * SECTOR_BYTES;
     let len_bytes = (sectors.end - sectors.start) * SECTOR_BYTES;
@@ -90,7 +90,7 @@ fn part_of(portion: &Portion, sectors: Range<u32>) -> Portion {
     Portion { key: portion.key, skip_bytes, len_bytes, dest }
 }
 
-/// Reports the residency of sectors of an extent of which some are dirty.
+/// Reports the residency of sectors of an extent with dirty sectors.
 pub(crate) fn residency_overlaid(
     key: ExtentKey,
     sectors: &Range<u32>,

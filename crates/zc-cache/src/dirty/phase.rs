@@ -1,35 +1,37 @@
-//! Course of a volume's dirty data, and the conditions that hold it up.
+//! State machine of a volume's dirty data, and the conditions that suspend it.
 //!
-//! Job: hold the decisions of settings, operators and starts about the dirty data of a volume, and determine what
-//! follows from them.
+//! Holds the decisions of settings, operators and starts about the dirty data of a volume, and derives the
+//! consequences.
 //!
 //! # The course
-//! A volume is on one course at a time:
+//! A volume has one course at a time:
 //!
 //! | course | event | next course |
 //! |---|---|---|
-//! | serving | an operator wants its data written to the origin, and some is dirty | draining, up to the newest epoch that is dirty |
-//! | serving, draining | its settings leave write-back, and some is dirty | leaving |
-//! | leaving | little is left, or it took too long | leaving, and new writes wait |
-//! | leaving | other settings come | the course before, or leaving again |
+//! | serving | an operator requests a drain, and some data is dirty | draining, up to the newest dirty epoch |
+//! | serving, draining | the settings end write-back, and some data is dirty | leaving |
+//! | leaving | little dirty data is left, or it took too long | leaving, and new writes wait |
+//! | leaving | other settings are applied | the previous course, or leaving again |
 //! | draining | data dirty at the request is on the origin; newer writes may be dirty | serving |
-//! | leaving | nothing is dirty any more | serving, with the settings that waited |
+//! | leaving | no data is dirty | serving, with the pending settings |
 //! | serving, draining | a clearing is much longer than the dirty data | clearing, and new writes wait |
-//! | clearing | nothing is dirty any more | serving; the clearing goes to the origin |
-//! | clearing | the origin refuses, a stop comes, or it took too long | the course before; the clearing becomes dirty |
+//! | clearing | no data is dirty | serving; the clearing is sent to the origin |
+//! | clearing | the origin refuses, a stop begins, or it took too long | the previous course; the clearing becomes
+//! dirty |
 //!
 //! # Conditions
-//! Each of these can occur on any course, and the course continues when it has ended:
-//! - *fenced*: a start could not determine all dirty data, or the origin has changed. It ends when an operator
-//!   accepts the loss, or when the data is dropped.
-//! - *dropping*: the data is dropped as soon as nothing of it is in flight. It ends with the data, or with a device
-//!   that cannot record it.
-//! - *unrecorded*: a decision is not durable yet. It ends when the journal has it; a lost device keeps it for ever.
+//! Each of these conditions can occur on any course, which resumes afterwards:
+//! - *fenced*: a start could not determine all dirty data, or the origin has changed. It ends when an operator accepts
+//!   the loss, or when the data is dropped.
+//! - *dropping*: the data is dropped as soon as none of it is in flight. It ends with the data, or with a device that
+//!   cannot record it.
+//! - *unrecorded*: a decision is not durable yet. It ends when the journal contains it, and never if the device is
+//!   lost.
 //!
 //! Invariants: only the courses of leaving and clearing make new writes wait; a drop ends once; a fence is reported
-//! once until it is lifted. The end of something that has not begun is a broken invariant and panics.
+//! once until it is lifted. Ending a condition that has not begun is a broken invariant and panics.
 //!
-//! `tests/manager/phases.rs` combines each phase with each event and each end of the process.
+//! `tests/manager/phases.rs` combines each phase with each event and each kind of process end.
 //!
 //! Out of scope: reading the data, and acting.
 
@@ -37,10 +39,10 @@ use crate::config::VolumeConfig;
 use crate::dirty::versions::Body;
 use crate::expect_held::ExpectHeld;
 
-/// Dirty records with so few left, or time after which, a volume that leaves write-back lets new writes wait.
+/// Number of dirty records, or time, from which a volume that leaves write-back makes new writes wait.
 const LEAVE_RECORDS: u64 = 256;
 const LEAVE_MS: u64 = 30_000;
-/// Longest wait of a clearing for the origin to receive the dirty data, in milliseconds.
+/// Maximum wait of a clearing for the destaging of all dirty data, in milliseconds.
 const CLEAR_MS: u64 = 5_000;
 
 /// Settings that wait until nothing is dirty.
@@ -49,7 +51,7 @@ struct Leaving {
     cfg: Box<VolumeConfig>,
     since_ms: u64,
     makes_writes_wait: bool,
-    /// The epoch up to which an operator had requested a drain before.
+    /// Last epoch of the drain that an operator requested before.
     drain_until: Option<u64>,
 }
 
@@ -58,14 +60,14 @@ enum Course {
     #[default]
     Serving,
     Draining {
-        /// The newest epoch that was dirty at the request.
+        /// Newest dirty epoch at the time of the request.
         until: u64,
     },
     Leaving(Leaving),
-    /// A clearing waits for everything that is dirty to be on the origin.
+    /// A clearing waits until all dirty data is on the origin.
     Clearing {
         since_ms: u64,
-        /// The epoch up to which an operator had requested a drain before.
+        /// Last epoch of the drain that an operator requested before.
         drain_until: Option<u64>,
     },
 }
@@ -73,7 +75,7 @@ enum Course {
 /// Manner in which dirty data is dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Dropping {
-    /// The decision is recorded outside the device: the device need not record it.
+    /// The decision is recorded outside the device, which need not record it.
     pub(super) is_remembered: bool,
 }
 
@@ -81,16 +83,16 @@ pub(crate) struct Dropping {
 pub(crate) struct Phase {
     course: Course,
     fenced: bool,
-    /// The fence was reported, or the one that a lost device causes.
+    /// The fence was reported, including one caused by a lost device.
     is_fence_noted: bool,
     dropping: Option<Dropping>,
-    /// With the bodies that a start would look for which does not know of the decision.
+    /// Bodies that a start without a record of the decision would read.
     unrecorded: Option<Vec<Body>>,
 }
 
 impl Phase {
-    /// Begins a drain: all epochs up to this one are written to the origin without a pause, as an operator requested.
-    /// A later request extends the drain; none shortens it.
+    /// Begins a drain: all epochs up to this one are destaged without a pause. A later request extends the drain; none
+    /// shortens it.
     pub(crate) fn drain(&mut self, until: u64) {
         let until = self.drain_until().map_or(until, |earlier| earlier.max(until));
         self.set_drain(Some(until));
@@ -104,14 +106,14 @@ impl Phase {
         }
     }
 
-    /// Settings to apply when nothing is dirty any more.
+    /// Stores settings to apply once no data is dirty.
     pub(crate) fn leave(&mut self, cfg: VolumeConfig, since_ms: u64) {
         let drain_until = self.drain_until();
         let cfg = Box::new(cfg);
         self.course = Course::Leaving(Leaving { cfg, since_ms, makes_writes_wait: false, drain_until });
     }
 
-    /// Drops the settings that wait.
+    /// Drops the pending settings.
     pub(crate) fn stay(&mut self) {
         if matches!(self.course, Course::Leaving(_)) {
             self.course = self.drain_until().map_or(Course::Serving, |until| Course::Draining { until });
@@ -127,7 +129,7 @@ impl Phase {
         }
     }
 
-    /// Begins a clearing, the first of the waiting writes, which goes to the origin when nothing is dirty any more.
+    /// Begins a clearing, the first of the waiting writes, which is sent to the origin once no data is dirty.
     pub(crate) fn clear(&mut self, since_ms: u64) {
         debug_assert!(!self.is_leaving(), "settings wait, and writes may");
         if !self.is_clearing() {
@@ -152,7 +154,7 @@ impl Phase {
         matches!(self.course, Course::Clearing { since_ms, .. } if now_ms.saturating_sub(since_ms) >= CLEAR_MS)
     }
 
-    /// Lets new writes wait if the volume leaves and little is left, or if that takes too long.
+    /// Makes new writes wait if the volume leaves write-back and little dirty data is left, or leaving takes too long.
     pub(crate) fn press(&mut self, records: u64, now_ms: u64) {
         if let Course::Leaving(leaving) = &mut self.course {
             let late = now_ms.saturating_sub(leaving.since_ms) >= LEAVE_MS;
@@ -160,14 +162,14 @@ impl Phase {
         }
     }
 
-    /// Records that all epochs up to this one are on the origin: a drain up to there ends.
+    /// Records that all epochs up to this one are on the origin, which may end a drain.
     pub(crate) fn drained(&mut self, clean: u64) {
         if self.drain_until().is_some_and(|until| until <= clean) {
             self.set_drain(None);
         }
     }
 
-    /// Returns the settings that waited, when nothing is dirty any more and nothing holds them up.
+    /// Returns the pending settings once no data is dirty and no condition prevents applying them.
     pub(crate) fn arrive(&mut self) -> Option<VolumeConfig> {
         match core::mem::take(&mut self.course) {
             Course::Leaving(leaving) => Some(*leaving.cfg),
@@ -180,12 +182,12 @@ impl Phase {
         !matches!(self.course, Course::Serving)
     }
 
-    /// The newest epoch that is written to the origin without a pause; `None`: no epoch is.
+    /// Newest epoch that is destaged without a pause, if any.
     pub(crate) const fn drains_until(&self) -> Option<u64> {
         match &self.course {
             Course::Serving => None,
             Course::Draining { until } => Some(*until),
-            // The settings or the clearing that wait need all of it there.
+            // Pending settings and clearings need all of it on the origin.
             Course::Leaving(_) | Course::Clearing { .. } => Some(u64::MAX),
         }
     }
@@ -203,13 +205,13 @@ impl Phase {
         )
     }
 
-    /// Fences the volume: not all dirty data is determined, or the origin has changed. The caller reports it.
+    /// Fences the volume: its dirty data is not completely known, or the origin has changed. The caller reports it.
     pub(crate) const fn fence(&mut self) {
         self.fenced = true;
         self.is_fence_noted = true;
     }
 
-    /// Lifts the fence; the next one is reported again. Returns `true` if there was one.
+    /// Lifts the fence; a later one is reported again. Returns `true` if the volume was fenced.
     pub(crate) const fn accept_loss(&mut self) -> bool {
         let was_fenced = self.fenced;
         if was_fenced {
@@ -224,17 +226,16 @@ impl Phase {
         self.fenced
     }
 
-    /// A lost device fences the volume. Returns `true` if that is to be reported.
+    /// Fences the volume because the device is lost. Returns `true` if the caller must report it.
     pub(crate) const fn tell_fence(&mut self) -> bool {
         !core::mem::replace(&mut self.is_fence_noted, true)
     }
 
-    /// Requests a drop of the data as soon as nothing of it is in flight.
+    /// Requests a drop of the data as soon as none of it is in flight.
     pub(crate) const fn drop_data(&mut self, how: Dropping) {
         self.dropping = Some(how);
     }
 
-    /// Manner in which the data is dropped, if it is.
     pub(crate) const fn dropping(&self) -> Option<Dropping> {
         self.dropping
     }
@@ -244,21 +245,21 @@ impl Phase {
         self.dropping.take().expect_held();
     }
 
-    /// Ends a drop: the data is gone, and with it a fence and an earlier decision. Returns `true` if there was a
-    /// fence, and the bodies that the decision was about.
+    /// Completes a drop, which also lifts a fence and ends an earlier decision. Returns `true` if there was a fence,
+    /// and the bodies of that decision.
     pub(crate) fn dropped(&mut self) -> (bool, Vec<Body>) {
         self.dropping.take().expect_held();
         (core::mem::take(&mut self.fenced), self.unrecorded.take().unwrap_or_default())
     }
 
-    /// Records a decision about the data, which holds only when the journal is durable. `bodies` are those that a
+    /// Records a decision about the data that takes effect once the journal is durable. `bodies` are those that a
     /// start without a record of the decision would read.
     pub(crate) fn decide(&mut self, bodies: Vec<Body>) {
         self.unrecorded.get_or_insert_default().extend(bodies);
     }
 
-    /// Records that the decision is durable; returns the bodies that no start reads any more; none if nothing was
-    /// undecided.
+    /// Records that the decision is durable. Returns the bodies that starts no longer read, or `None` if no decision
+    /// was pending.
     pub(crate) const fn recorded(&mut self) -> Option<Vec<Body>> {
         self.unrecorded.take()
     }
@@ -348,7 +349,7 @@ mod tests {
         phase.drained(3);
         assert!(phase.arrive().is_none(), "no settings waited");
         assert_eq!(course(&phase), (false, false, false));
-        // Settings that come take the course.
+        // New settings take over the course.
         phase.clear(400);
         phase.leave(through(), 400);
         assert_eq!(course(&phase), (true, true, false));

@@ -1,19 +1,19 @@
-//! The proof of a commit: a durable record on the device that all data of the commit was durable.
+//! Proof of a commit: a record on the device that all data of the commit was durable.
 //!
-//! A restart that finds an extent of the last commit damaged cannot distinguish a write torn in flight from
-//! corruption after the answer. `Durable` distinguishes them. It is recorded before the answer: the intent log has it
-//! at once, and the next journal block or summary carries it. If neither is written soon, a block is written for it,
-//! so an idle device proves its last commit (`CONSISTENCY.md`, G5).
+//! A restart that finds an extent of the last commit corrupt cannot distinguish a write torn in flight from corruption
+//! after the acknowledgement. The record `Durable` distinguishes them. It is recorded before the acknowledgement: in
+//! the intent log at once, and in the next journal block or summary. If neither is written soon, a block is written
+//! for it, so that an idle device proves its last commit (`CONSISTENCY.md`, G5).
 //!
 //! Invariant: at most one block is written for each commit, and none if another commit follows within [`PROOF_MS`].
 
 use zc_core::VolumeId;
-/// A commit that no other one follows for so long is proved by a block of its own.
+/// Time without another commit after which a block is written for the proof alone.
 const PROOF_MS: u64 = 10;
-/// Longest wait for a commit in progress to carry the proof of the last one.
+/// Maximum wait for a commit in progress to carry the previous proof.
 const PROOF_WAIT_MS: u64 = 50;
 
-/// The last commit, until a restart would find its proof.
+/// The last commit, until its proof is durable.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Unproved {
     volume: VolumeId,
@@ -23,24 +23,22 @@ pub(crate) struct Unproved {
 }
 
 impl Unproved {
-    /// Returns `true` if it is a commit of this volume.
     pub(crate) fn is_of(&self, volume: VolumeId) -> bool {
         self.volume == volume
     }
 }
 
 impl Unproved {
-    /// Proof of the volume's commit, which completed at this time; this is the journal position of its record.
+    /// Creates the state of a commit completed at this time, with the journal position of its record.
     pub(super) const fn new(volume: VolumeId, position: u64, ended_ms: u64) -> Self {
         Self { volume, position, ended_ms }
     }
 
-    /// The journal position of its record.
     pub(super) const fn position(&self) -> u64 {
         self.position
     }
 
-    /// Returns `true` if a block is due for it alone; `follows`: another commit is in progress.
+    /// Returns `true` if a block is due for the proof alone; `follows`: another commit is in progress.
     pub(super) const fn is_due(&self, now_ms: u64, follows: bool) -> bool {
         let due_ms = if follows { PROOF_WAIT_MS } else { PROOF_MS };
         now_ms.saturating_sub(self.ended_ms) >= due_ms

@@ -1,8 +1,8 @@
-//! The bound on records of dirty data.
+//! Bound on records of dirty data.
 
 use crate::base::Base;
 
-/// Versions and epochs of all volumes together, about 100 bytes each.
+/// Maximum versions and epochs of all volumes together, of about 100 bytes each.
 const DIRTY_RECORDS_MAX: u64 = 1 << 20;
 
 /// Maximum number of records of dirty data: half of a checkpoint's capacity, and a bound on the RAM.

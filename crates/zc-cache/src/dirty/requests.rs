@@ -1,7 +1,7 @@
 //! Path of a request: dirty data first, then the clean layer, then the origin.
 //!
-//! Job: admit requests, and determine for each extent of a read if dirty data covers it. Out of scope: serving from
-//! clean copies (`read`), and writing to origins (`write`).
+//! Admits requests, and determines for each extent of a read if dirty data covers it. Out of scope: serving from clean
+//! copies (`read`), and writing to origins (`write`).
 
 use zc_core::{BufId, BufSlice, ErrorKind, ExtentNo, Mode};
 
@@ -80,7 +80,7 @@ impl DirtyLayer {
         let extent_bytes = core.base.extent_bytes();
         let mut ahead = portions(volume, offset, dest, extent_bytes);
         for (number, portion) in portions(volume, offset, dest, extent_bytes).enumerate() {
-            // A single extent is looked up at once.
+            // A single extent needs no prefetch.
             if number % CALLED_UP == 0 && portion.len_bytes < dest.len_bytes {
                 ahead
                     .by_ref()
@@ -101,7 +101,7 @@ impl DirtyLayer {
         clean.read_sorted(read, sorted, stream, core);
     }
 
-    /// Resumes a portion that waited for headers. Returns `true` if its source is known.
+    /// Resumes a portion whose unit headers are loaded. Returns `true` if its source is determined.
     fn read_again(
         &mut self,
         read: u64,
@@ -121,7 +121,7 @@ impl DirtyLayer {
     }
 
     /// Determines the source of a portion, dirty data first, and serves it if it is in memory. Returns `true` if the
-    /// source is known.
+    /// source is determined.
     fn sort(
         &mut self,
         read: u64,
@@ -141,8 +141,7 @@ impl DirtyLayer {
         clean.sort_clean(read, portion, sorted, core)
     }
 
-    /// Resumes a miss whose headers are in memory, as far as they could be read: it is a hit now, or goes to the
-    /// origin.
+    /// Resumes a miss after the header reads: it is a hit now, or is read from the origin.
     pub(crate) fn headers_arrived(&mut self, id: u64, core: &mut Core, clean: &mut Clean) {
         let RecipeWait { read, portion, stream } = clean.copies_mut().recipes_mut().end_wait(id);
         let hit = self.read_again(read, portion, stream, core, clean);
@@ -185,8 +184,8 @@ impl DirtyLayer {
         clean.write_through(request, core);
     }
 
-    /// Returns `true` if a discard goes to an origin without space, bypassing the dirty layer: nothing of its range
-    /// is dirty, so no order is broken but that of epochs (`CONSISTENCY.md`, "An origin without space").
+    /// Returns `true` if a discard is sent directly to an origin without space: its range has no dirty data, so it
+    /// violates no order except that of epochs (`CONSISTENCY.md`, "An origin without space").
     fn makes_space(&mut self, request: &Request, core: &Core) -> bool {
         let extent_bytes = u64::from(core.base.extent_bytes());
         let last_byte = request.offset_bytes.saturating_add(request.len_bytes - 1);
@@ -218,7 +217,7 @@ impl DirtyLayer {
         core.base.flush_origin(request.volume, FlushWaiter::Client(request.req));
     }
 
-    /// Returns `true` if the fence of a volume refuses a read: of everything, or of dirty data.
+    /// Returns `true` if the volume's fence refuses the read: all reads, or those of dirty data.
     pub(crate) fn refuses_read(&self, request: &Request, core: &Core) -> bool {
         match self.volumes.fence(request.volume, core) {
             None => false,

@@ -1,11 +1,10 @@
-//! Dirty data that the device fails to return when it is destaged or scrubbed.
+//! Dirty data that the device fails to return to destaging or scrubbing.
 //!
-//! Job: determine if the volume has anything newer in its place. If committed epochs behind it cover all of its
-//! sectors, it is left out, and destaging continues without a pause up to the last of them. If not, its run waits
-//! (`CONSISTENCY.md`, G6) until clients write the sectors again or an operator drops them: zeros are written then.
+//! Determines if the volume has newer data in its place. If later committed epochs cover all of its sectors, it is
+//! skipped, and destaging continues without a pause up to the last of them. Otherwise its run waits (`CONSISTENCY.md`,
+//! G6) until clients write the sectors again or an operator drops them, which writes zeros.
 //!
-//! Invariants: only data that failed to be read twice counts as unreadable, until a read succeeds; only committed
-//! data covers.
+//! Invariants: data counts as unreadable after two failed reads, until a read succeeds; only committed data covers it.
 
 use std::collections::BTreeMap;
 
@@ -14,12 +13,12 @@ use zc_core::{ExtentNo, SectorMap};
 
 use crate::dirty::versions::{Body, DirtyVolume, EpochState, Version};
 
-/// Part of a version that committed later epochs leave uncovered.
+/// Coverage of a version by later committed epochs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Cover {
-    /// Sectors that none of them has.
+    /// Sectors that none of them covers.
     pub(super) open: SectorMap,
-    /// The last that was needed.
+    /// Last epoch that contributes.
     pub(super) until: u64,
 }
 
@@ -27,12 +26,12 @@ pub(crate) struct Cover {
 #[derive(Debug, Default)]
 pub(crate) struct Unreadable {
     pub(super) found: BTreeMap<(ExtentNo, u64), SmallVec<[Body; 1]>>,
-    /// An operator drops the data that nothing covers.
+    /// An operator has requested to drop the uncovered data.
     pub(super) giving_up: bool,
 }
 
 impl Unreadable {
-    /// Records a version that failed to be read twice. Returns `true` if it was not recorded before.
+    /// Records a version after its second failed read. Returns `true` if it is new.
     pub(crate) fn add(&mut self, extent: ExtentNo, version: &Version) -> bool {
         let bodies = self.found.entry((extent, version.epoch)).or_default();
         let is_new = !bodies.contains(&version.body);
@@ -57,12 +56,12 @@ impl Unreadable {
         }
     }
 
-    /// Returns `true` if an operator waits for it to be dropped.
+    /// Returns `true` if an operator has requested a drop.
     pub(crate) const fn is_wanted(&self) -> bool {
         self.giving_up
     }
 
-    /// Forgets data that is not dirty any more or that committed epochs cover.
+    /// Removes data that is clean or covered by committed epochs.
     pub(super) fn prune(&mut self, data: &DirtyVolume) {
         self.found.retain(|(extent, epoch), bodies| {
             bodies.retain(|body| data.has_open(*extent, *epoch, body));
@@ -72,7 +71,7 @@ impl Unreadable {
 }
 
 impl DirtyVolume {
-    /// Determines the sectors of a version that committed later epochs overwrite.
+    /// Determines the sectors of a version that later committed epochs overwrite.
     pub(crate) fn cover(&self, extent: ExtentNo, version: &Version) -> Cover {
         let mut cover = Cover { open: SectorMap::from_range(version.span.clone()), until: version.epoch };
         let newer = version.epoch + 1..=u64::MAX;
@@ -87,8 +86,7 @@ impl DirtyVolume {
         cover
     }
 
-    /// Returns the versions of an epoch with this body: one, or the remainders that later writes of the epoch left of
-    /// it.
+    /// Returns the versions of an epoch with this body: one, or the parts left by later writes of the epoch.
     pub(super) fn with_body(
         &self,
         extent: ExtentNo,
@@ -98,7 +96,7 @@ impl DirtyVolume {
         self.versions(extent, &(epoch..=epoch)).iter().filter(move |version| version.body == *body)
     }
 
-    /// Returns `true` if anything of a body is dirty that committed epochs do not cover.
+    /// Returns `true` if part of a body is dirty and not covered by committed epochs.
     fn has_open(&self, extent: ExtentNo, epoch: u64, body: &Body) -> bool {
         self.with_body(extent, epoch, body).any(|version| !self.cover(extent, version).open.is_empty())
     }

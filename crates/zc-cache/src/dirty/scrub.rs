@@ -1,13 +1,12 @@
-//! The scrub of dirty data: data that only the cache has is read back periodically, so that corruption is reported
-//! while a client may still have the bytes.
+//! Scrub of dirty data: reads it back periodically, so that corruption is reported while a client may still have the
+//! bytes.
 //!
-//! Job: read the committed versions of all volumes once in an interval, in the order of their places, one read at a
-//! time, at a rate that spreads them over the whole interval. A version that fails to be read twice is reported as
-//! unreadable. A version that a client failed to read is read at once, regardless of the interval, so that status
-//! names it.
+//! Reads the committed versions of all volumes once per interval, in the order of their places, one at a time, at a
+//! rate that spreads them over the whole interval. A version whose read fails twice is reported as unreadable. A
+//! version that a client failed to read is read at once, so that status names it.
 //!
-//! Invariants: it reads only data on the device, nothing that is in memory; it changes no data and no mapping. Its
-//! reads pin their slot, so a version may be removed during its read; then the result is ignored.
+//! Invariants: it reads only data on the device; it changes no data and no mapping. A read pins the slot, so a version
+//! may be removed during its read; then the result is ignored.
 
 use std::collections::VecDeque;
 
@@ -21,30 +20,30 @@ use crate::dirty::volumes::DirtyVolumes;
 use crate::ops::dirty::Op;
 use crate::seam::{Action, ExtentRead, Note, PartResults, Source};
 
-/// The lowest rate, in bytes a second: a pass over little ends soon.
+/// Minimum rate in bytes per second, which shortens a pass over little data.
 const RATE_MIN: u64 = 1 << 20;
 
-/// Extents that clients could not read, to be read again; more are left to the next pass.
+/// Maximum extents with failed client reads to be read again; others are left to the next pass.
 const SUSPECTS_MAX: usize = 1024;
 
 #[derive(Debug, Default)]
 pub(crate) struct DirtyScrub {
     pass: Option<Pass>,
-    /// Extents that clients could not read, and the versions of the first that are still to be read.
+    /// Extents with failed client reads, and the versions of the first that are still to be read.
     suspects: VecDeque<ExtentKey>,
     suspected: SmallVec<[(VolumeId, ExtentNo, Version); 2]>,
     reading: Option<Reading>,
     rate: ByteRate,
-    /// Time of the next pass; 0: none was planned yet.
+    /// Time of the next pass; 0 before the first.
     next_ms: u64,
 }
 
-/// One way through all dirty data.
+/// One pass over all dirty data.
 #[derive(Debug)]
 struct Pass {
     volume: VolumeId,
     extent: ExtentNo,
-    /// Remaining versions of the extent before that.
+    /// Remaining versions of the extent before `next`.
     todo: SmallVec<[(ExtentNo, Version); 2]>,
     bytes_per_s: u64,
 }
@@ -66,7 +65,7 @@ impl DirtyScrub {
 }
 
 impl DirtyVolume {
-    /// Returns `true` if a version is dirty, and a crash would not revert it.
+    /// Returns `true` if a version is dirty and committed.
     fn is_committed(&self, extent: ExtentNo, version: &Version) -> bool {
         let is_here = self.versions(extent, &(version.epoch..=version.epoch)).contains(version);
         is_here && self.epoch(version.epoch).is_some_and(|epoch| epoch.state == EpochState::Committed)
@@ -74,7 +73,7 @@ impl DirtyVolume {
 }
 
 impl DirtyScrub {
-    /// Reads the next version, if its time has come.
+    /// Reads the next version if it is due.
     pub(crate) fn pump(&mut self, volumes: &mut DirtyVolumes, core: &mut Core) {
         let interval_ms = core.base.cfg().dirty.scrub_interval_ms;
         let idle = volumes.is_empty() || self.is_reading();
@@ -101,7 +100,7 @@ impl DirtyScrub {
         }
     }
 
-    /// Records that a client failed to read dirty data of this extent.
+    /// Records a failed client read of dirty data.
     pub(crate) fn suspect(&mut self, key: ExtentKey) {
         let suspects = &mut self.suspects;
         if suspects.len() < SUSPECTS_MAX && !suspects.contains(&key) {
@@ -126,7 +125,7 @@ impl DirtyScrub {
         }
     }
 
-    /// Begins a pass when it is due.
+    /// Begins a pass if it is due.
     fn begin(&mut self, interval_ms: u64, volumes: &mut DirtyVolumes, core: &mut Core) -> bool {
         if self.next_ms == 0 {
             self.next_ms = core.base.now_ms() + interval_ms;
@@ -142,7 +141,7 @@ impl DirtyScrub {
         true
     }
 
-    /// Returns the next version that is on the device, committed, and not hidden by committed ones.
+    /// Returns the next version that is on the device, committed, and not covered by other committed ones.
     fn next(&mut self, volumes: &DirtyVolumes, core: &Core) -> Option<(VolumeId, ExtentNo, Version)> {
         loop {
             let pass = self.pass.as_mut()?;
@@ -219,7 +218,7 @@ impl DirtyScrub {
     }
 }
 
-/// The versions of an extent that a read of the device can prove.
+/// Returns the versions of an extent that a read of the device can verify.
 fn on_device(data: &DirtyVolume, extent: ExtentNo, core: &Core) -> SmallVec<[(ExtentNo, Version); 2]> {
     let versions = data.versions(extent, &(0..=u64::MAX)).iter();
     let proved = versions.filter(|version| match version.body {

@@ -1,31 +1,30 @@
-//! Division of the capacity for dirty data among the volumes in write-back.
+//! Division of the capacity for dirty data among write-back volumes.
 //!
-//! Job: the arithmetic, for slots and for records alike (`CONSISTENCY.md`, "Room for dirty data"). A quarter of the
-//! capacity is reserved in equal parts. A volume takes capacity within its reserve however much the others hold;
-//! beyond that it takes capacity only while all together hold less than the shared part.
+//! The arithmetic applies to slots and to records (`CONSISTENCY.md`, "Room for dirty data"). A quarter of the capacity
+//! is reserved in equal parts. A volume may take capacity within its reserve regardless of other volumes; beyond that
+//! it may take capacity only while all together hold less than the shared part.
 //!
-//! Invariant: allocations of volumes within their reserves always fit, whatever the others hold. A slot that was
-//! opened while the shared capacity was used up has bodies of volumes within their reserves alone, and each of them
-//! is charged for it; so the number of these slots never exceeds the sum of the reserves.
+//! Invariant: allocations of volumes within their reserves always fit. A slot that was opened while the shared
+//! capacity was used up only has bodies of volumes within their reserves, and each of them is charged for it; so the
+//! number of these slots never exceeds the sum of the reserves.
 //!
-//! Out of scope: counting the holdings of volumes, and taking turns (`admission`).
+//! Out of scope: counting the usage of volumes, and the order of admission (`admission`).
 
-/// Part of the capacity that is reserved, if there is more than one volume.
+/// Share of the capacity that is reserved, if there is more than one volume: one in this number.
 const RESERVED_PART: u64 = 4;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Division {
     pub(super) reserve: u64,
-    /// Bound for all volumes together before only reserves are left.
+    /// Bound for all volumes together, beyond which only reserves are available.
     pub(super) shared: u64,
     /// Bound for all volumes together.
     pub(super) all: u64,
 }
 
 impl Division {
-    /// Shares of a capacity `all` among `volumes` volumes. One volume alone needs no reserve. Where the quarter is
-    /// less than one for each volume, each gets one, unless that would be more than half of the capacity: then there
-    /// are no reserves.
+    /// Divides a capacity `all` among `volumes` volumes. A single volume needs no reserve. If the quarter is less than
+    /// one per volume, each gets one, unless that exceeds half of the capacity: then there are no reserves.
     pub(crate) const fn new(all: u64, volumes: u64) -> Self {
         let reserve = match (volumes, all / RESERVED_PART) {
             (0 | 1, _) => 0,
@@ -36,8 +35,8 @@ impl Division {
         Self { reserve, shared: all - reserve * volumes, all }
     }
 
-    /// Returns `true` if a volume that holds `own` may take so much more within its reserve. Where there are reserves,
-    /// one that holds nothing may begin.
+    /// Returns `true` if a volume that holds `own` may take `more` within its reserve. With reserves, a volume that
+    /// holds nothing may always begin.
     pub(crate) const fn is_reserved(self, own: u64, more: u64) -> bool {
         self.reserve > 0 && (own == 0 || own + more <= self.reserve)
     }
@@ -77,7 +76,7 @@ mod tests {
         assert!(!Division::new(16, 1).is_reserved(0, 1));
     }
 
-    /// Slots with the bodies that volumes have in them, the last one open.
+    /// Slots with the bodies of each volume; the last one is open.
     #[derive(Default)]
     struct Slots {
         bodies: BTreeMap<u32, Vec<u64>>,
@@ -90,7 +89,7 @@ mod tests {
             self.bodies.values().filter(|of| of.contains(&volume)).count() as u64
         }
 
-        /// A body goes into the open slot, or into another one.
+        /// Places a body in the open slot, or in a new one.
         fn place(&mut self, volume: u64, opens: bool) {
             if opens || self.room == 0 {
                 (self.last, self.room) = (self.last + 1, 3);

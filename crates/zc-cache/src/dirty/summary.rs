@@ -1,16 +1,14 @@
-//! Commits in one write: the records that the journal lacks go to the end of the piece that they are about
-//! (`FORMAT.md`, section 8.3).
+//! Summaries: commits in a single write. The records that the journal lacks are written at the end of the piece that
+//! they describe (`FORMAT.md`, section 8.3).
 //!
-//! A commit that a client waits for takes two durable writes, unit and journal block. If all earlier writes are
-//! durable, and the journal's last block names the growing unit, the next piece carries a summary instead, with all
-//! records since. The records stay in line for the next block, which repeats them. When that block is taken, a new
-//! chain begins.
+//! A commit with a waiting client takes two durable writes, unit and journal block. If all earlier writes are durable,
+//! and the journal's last block names the growing unit, the next piece carries a summary instead, with all records
+//! since. The records remain queued for the next block, which repeats them. With that block a new chain begins.
 //!
-//! Invariants: a summary is in flight only while no journal block is, and the other way round; the summaries of a
-//! chain hold, together, the first records in line, and no more than one block takes; none of these is of a commit
-//! that has not ended, but for the one that the summary in flight is written for; their slot is pinned until that
-//! block is durable. Commits and destaging rely on summaries; operations that need a durable *journal* (retirements,
-//! drops) wait for the block.
+//! Invariants: a summary and a journal block are never in flight together; the summaries of a chain contain, together,
+//! the first queued records, at most as many as fit in one block; none of these belongs to an incomplete commit,
+//! except the one that the summary in flight is written for; their slot is pinned until that block is durable. Commits
+//! and destaging rely on summaries; operations that need a durable *journal* (retirements, drops) wait for the block.
 
 use std::collections::VecDeque;
 
@@ -21,25 +19,25 @@ use crate::device::Core;
 use crate::expect_held::ExpectHeld;
 use crate::seam::Action;
 
-/// The summaries behind the journal's last block.
+/// Summaries after the journal's last block.
 #[derive(Debug)]
 struct Chain {
     unit: GrowingUnit,
     /// First page of the next piece.
     next_page: u32,
     ordinal: u32,
-    /// Queued records for the next block that they hold.
+    /// Queued records for the next block that they contain.
     carried: usize,
-    /// Journal position of the last of those.
+    /// Journal position of the last of those records.
     carried_to: u64,
 }
 
-/// A piece with a summary that is being written.
+/// A piece being written with a summary.
 #[derive(Debug)]
 struct SummaryWrite {
     part: u64,
     volume: VolumeId,
-    /// Records that the chain carries once the summary is written.
+    /// Records in the chain once the summary is written.
     carried: usize,
     carried_to: u64,
     next_page: u32,
@@ -52,7 +50,7 @@ struct Room {
     end: u32,
 }
 
-/// Summaries, and the slots that they keep.
+/// Summaries, and the slots that they pin.
 #[derive(Debug, Default)]
 pub(crate) struct Summaries {
     /// The summaries that continue the journal.
@@ -63,12 +61,12 @@ pub(crate) struct Summaries {
 }
 
 impl Summaries {
-    /// Returns `true` if one is on its way.
+    /// Returns `true` if a summary is in flight.
     pub(super) const fn is_writing(&self) -> bool {
         self.summary.is_some()
     }
 
-    /// Records that a journal block is taken: a chain may begin behind it, in the growing unit.
+    /// Records that a journal block is taken, after which a chain may begin in the growing unit.
     pub(crate) fn begin_chain(&mut self, core: &mut Core) -> Option<GrowingUnit> {
         let unit = core.device.units.dirty().open().filter(|_| core.base.session.uuid().is_some());
         let growing = unit.map(|unit| unit.growing());
@@ -88,8 +86,8 @@ impl Summaries {
         core.device.catalog.meta().journal().is_durable(position) || self.chain.as_ref().is_some_and(carried)
     }
 
-    /// Sends the piece of the commit of an epoch off with a summary, if there can be one: nothing else is written
-    /// then. `is_alone`: no other commit has queued records. Commits before `proved` are durable.
+    /// Writes the piece of an epoch's commit with a summary, if possible, in place of all other writes. `is_alone`: no
+    /// other commit has queued records. Commits before `proved` are durable.
     pub(super) fn write(
         &mut self,
         (volume, epoch): (VolumeId, u64),
@@ -110,18 +108,18 @@ impl Summaries {
         true
     }
 
-    /// Space for a summary with this number of records beyond the queued ones. `None` if there is none, or no chain
-    /// to continue.
+    /// Returns space for a summary with this number of records beyond the queued ones; `None` without space, or
+    /// without a chain to continue.
     fn room(&self, records: usize, is_alone: bool, core: &Core) -> Option<Room> {
         let chain = self.chain.as_ref().filter(|_| self.summary.is_none())?;
         let units = core.device.units.dirty();
         let unit = units.open()?;
         let continues = unit.growing() == GrowingUnit { page: chain.next_page, ..chain.unit };
-        // All that the commit needs besides its piece is durable.
+        // All that the commit needs besides its piece must be durable.
         let flushed = units.writes().is_flushed();
         let written =
             units.writes().is_idle() && flushed && core.device.catalog.meta().journal().is_all_durable();
-        // The next summary vouches for every other commit that this one would carry.
+        // The next summary would vouch for every other commit that this one carries.
         let alone = written && is_alone;
         let in_line = core.device.catalog.meta().journal().pending_len() + records;
         if !continues
@@ -163,7 +161,7 @@ impl Summaries {
         core.base.port.emit(Action::Summarize { weu, place, summary: Box::new(summary) });
     }
 
-    /// Completes the write of a piece of a unit, durable if it has a summary: then returns the volume that commits.
+    /// Completes the write of a piece, durable if it has a summary; in that case returns the volume that commits.
     pub(super) fn written(&mut self, part: u64, core: &mut Core) -> Option<VolumeId> {
         let write = self.summary.take_if(|write| write.part == part)?;
         debug_assert!(
@@ -187,13 +185,13 @@ impl Summaries {
         Some(write.volume)
     }
 
-    /// Summaries in this slot count until that block is durable.
+    /// Keeps summaries in this slot until that block is durable.
     pub(crate) fn keep(&mut self, repeated: JournalSeq, slot: WeuSlot, core: &mut Core) {
         core.device.catalog.table_mut().pin(slot);
         self.chain_pins.push_back((repeated, slot));
     }
 
-    /// At a start: requests that records which summaries may hold are journaled soon.
+    /// At a start: requests that records which summaries may contain are journaled soon.
     pub(crate) fn repeat(&mut self, core: &mut Core) {
         if !self.chain_pins.is_empty() {
             core.device.catalog.meta_mut().journal_mut().want_all();
@@ -208,8 +206,8 @@ impl Summaries {
         }
     }
 
-    /// Ends the chain, because a checkpoint begins from which the next journal block on everything is replayed: the
-    /// chain behind the last one would not be found.
+    /// Ends the chain, because a checkpoint begins whose replay starts with the next journal block: the chain after
+    /// the last one would not be found.
     pub(crate) fn end_chain(&mut self) {
         self.chain = None;
     }

@@ -1,4 +1,4 @@
-//! Unreadable pieces of a volume: their enumeration, and their removal by an operator (see `rotten`).
+//! Unreadable ranges of a volume: their enumeration, and their removal by an operator (see `rotten`).
 
 use core::ops::Range;
 
@@ -14,17 +14,17 @@ use crate::dirty::volumes::DirtyVolumes;
 use crate::expect_held::ExpectHeld;
 use crate::seam::{Action, Note};
 
-/// Unreadable data of a volume that nothing committed covers.
+/// Unreadable data of a volume that no committed data covers.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Gap {
-    /// Its first piece, in bytes of the volume.
+    /// Its first range, in bytes of the volume.
     pub(super) first: Range<u64>,
-    /// All of it, in bytes.
+    /// Total length in bytes.
     pub(super) bytes: u64,
 }
 
 impl VolumeDirty {
-    /// Rechecks the version that destaging is stuck at after an epoch is committed or clean, since it may be covered.
+    /// Rechecks the version that blocks destaging after an epoch is committed or clean, since it may be covered.
     pub(crate) fn look_at_gap(&mut self) {
         self.unreadable.prune(&self.data);
         if let Some((extent, version)) = self.destaging.stuck_at()
@@ -34,8 +34,7 @@ impl VolumeDirty {
         }
     }
 
-    /// Forgets a version that could be read after all: the failure was not the medium's, and destaging is not stuck
-    /// at it any more.
+    /// Clears a version whose read has succeeded: the failure was temporary, and destaging is no longer blocked.
     pub(crate) fn read_after_all(&mut self, extent: ExtentNo, version: &Version) {
         self.unreadable.remove(extent, version);
         let is_it = |at: &(ExtentNo, Version)| {
@@ -46,7 +45,7 @@ impl VolumeDirty {
         }
     }
 
-    /// The pieces that cannot be read and that nothing committed covers, in bytes of the volume.
+    /// Unreadable ranges that no committed data covers, in bytes of the volume.
     fn gaps(&self, extent_bytes: u32) -> impl Iterator<Item = Range<u64>> {
         let sectors = extent_bytes / SECTOR_BYTES;
         let bodies = self.unreadable.found.iter();
@@ -65,7 +64,7 @@ impl VolumeDirty {
         })
     }
 
-    /// All that cannot be read and that nothing committed covers.
+    /// All unreadable data that no committed data covers.
     pub(crate) fn gap(&self, extent_bytes: u32) -> Gap {
         let mut gap = Gap::default();
         for piece in self.gaps(extent_bytes) {
@@ -114,8 +113,8 @@ pub(crate) fn give_up_unreadable(
     }
 }
 
-/// Writes zeros over unreadable data, as far as the open epoch has capacity. A fence ends it: data that is
-/// unreachable as a whole is out of scope.
+/// Writes zeros over unreadable data, as far as the open epoch has capacity. A fence ends the request: then all dirty
+/// data is out of reach.
 pub(crate) fn pump_giving_up(
     volume: VolumeId,
     volumes: &mut DirtyVolumes,

@@ -1,16 +1,16 @@
-//! Dirty data: per volume, the sectors that clients have written and the origin does not have, by epoch.
+//! Dirty data: per volume and epoch, the sectors that clients have written and the origin lacks.
 //!
 //! Nitro's dirty list (section 3.1), with versions. An extent has a list of *versions*, oldest first; each covers a
-//! run of its sectors and belongs to an *epoch*. Inside an epoch a newer version replaces the older ones that it
-//! covers; a version that an older epoch has yet to write to the origin stays until that epoch is clean (G6), hidden
+//! run of its sectors and belongs to an *epoch*. Within an epoch a newer version replaces the parts of older ones that
+//! it covers; a version of an older epoch that is not on the origin yet remains until that epoch is clean (G6), hidden
 //! from readers.
 //!
-//! Invariants: versions of one epoch and extent do not overlap; the order of a list is the order of the writes; every
-//! version of an extent is named by its epoch's set. A version that was cut in two is listed twice, with one body; a
-//! stored body has one pin of its slot. A method that removes versions returns each body once, with its last listing,
-//! and must release the slot.
+//! Invariants: versions of one epoch and extent do not overlap; a list is in the order of the writes; every version of
+//! an extent is in its epoch's set. A version that was split is listed twice with one body; a stored body pins its
+//! slot once. A method that removes versions returns each body once, with its last listing, and the caller must unpin
+//! the slot.
 //!
-//! Out of scope: I/O, pinning, journal records, deciding when an epoch ends.
+//! Out of scope: I/O, pinning, journal records, and deciding when an epoch ends.
 
 use core::ops::{Range, RangeInclusive};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -20,27 +20,28 @@ use zc_core::{BufSlice, ExtentNo, SECTOR_BYTES, SectorMap};
 
 use crate::index::file_index::Place;
 
-/// Maximum epochs of a run that are queried one by one for their next extent; for longer runs all dirty extents are
+/// Maximum epochs of a run for which the next extent is looked up per epoch; for longer runs all dirty extents are
 /// scanned.
 const EPOCHS_ASKED_MAX: u64 = 16;
 
 /// Location of the bytes of a version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Body {
-    /// In memory alone; the job that will store them.
+    /// In memory only, with the job that will store it.
     Memory {
-        /// The bytes of `stored`.
+        /// Bytes of `stored`.
         src: BufSlice,
+        /// Its job.
         job: u64,
     },
-    /// In a slot, which is pinned for it.
+    /// In a slot, pinned by it.
     Stored {
         place: Place,
-        /// The entry is its own (not shared with another extent): identity is verified.
+        /// The entry is not shared with another extent, so identity is verified.
         own: bool,
     },
     Zero {
-        /// The origin has to keep space for it: a client wrote it as data, or requested that.
+        /// The origin must keep space allocated: a client wrote it as data, or requested that.
         no_hole: bool,
     },
 }
@@ -51,7 +52,7 @@ impl Body {
         matches!(self, Self::Zero { no_hole: false })
     }
 
-    /// For zeros: `Some(true)` if the origin has to keep space allocated for them.
+    /// For zeros: `Some(true)` if the origin must keep space allocated for them.
     pub(crate) const fn zeros(&self) -> Option<bool> {
         match self {
             Self::Zero { no_hole } => Some(*no_hole),
@@ -60,22 +61,22 @@ impl Body {
     }
 }
 
-/// Sectors of an extent as one write left them.
+/// Sectors of an extent after one write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Version {
     pub(super) epoch: u64,
     pub(super) span: Range<u32>,
-    /// The sectors that the body has, a superset.
+    /// Sectors in the body, a superset.
     pub(super) stored: Range<u32>,
     pub(super) body: Body,
 }
 
-/// A run of sectors and the version that readers get.
+/// A run of sectors, and the version that readers see.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Visible {
     pub(super) first: u32,
     pub(super) count: u32,
-    /// First sector that the body has, and how many it has.
+    /// First sector in the body, and their number.
     pub(super) stored_first: u32,
     pub(super) stored_count: u32,
     pub(super) body: Body,
@@ -83,9 +84,9 @@ pub(crate) struct Visible {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EpochState {
-    /// The epoch takes writes.
+    /// The epoch accepts writes.
     Open,
-    /// The epoch takes no more writes; its commit is in progress.
+    /// The epoch is complete; its commit is in progress.
     Closed,
     /// Durable on the cache device.
     Committed,
@@ -94,20 +95,19 @@ pub(crate) enum EpochState {
 /// Cause of the end of an epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ended {
-    /// A flush, or a write that is durable when it is answered: later writes may not reach the origin before it. Also
-    /// if the cause is unknown.
+    /// A flush, or a durable write: later writes must not reach the origin first. Also the value for an unknown cause.
     ByFlush,
     /// Age or size: the next epoch continues it.
     ByItself,
 }
 
-/// The writes between two commits.
+/// Writes between two commits.
 #[derive(Debug)]
 pub(crate) struct Epoch {
     pub(super) number: u64,
     pub(super) state: EpochState,
     pub(super) extents: BTreeSet<ExtentNo>,
-    /// Versions that are in memory alone.
+    /// Versions that are only in memory.
     pub(super) unplaced: u32,
     /// Client bytes admitted.
     pub(super) bytes: u64,
@@ -115,37 +115,37 @@ pub(crate) struct Epoch {
     pub(super) writes: u64,
     /// Time of its first write.
     pub(super) began_ms: u64,
-    /// A client received the completion of a write that ends in this epoch, before the epoch is durable.
+    /// A client received the completion of a write of this epoch before the epoch is durable.
     pub(super) acknowledged: bool,
-    /// Cause of its end; no meaning while it is open.
+    /// Cause of its end; unused while it is open.
     ended: Ended,
 }
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RunBounds {
     pub(super) epochs: usize,
-    /// Client bytes, if it is more than one epoch.
+    /// Maximum client bytes of a run of more than one epoch.
     pub(super) bytes: u64,
     pub(super) past_flushes: bool,
-    /// No later epoch than this one, unless it is the oldest.
+    /// Last epoch of the run, unless the oldest one is later.
     pub(super) last: u64,
 }
 
 #[derive(Debug)]
 pub(crate) struct DirtyVolume {
     extents: BTreeMap<ExtentNo, SmallVec<[Version; 1]>>,
-    /// Oldest first, their numbers rise; the last one is open.
+    /// Oldest first, with increasing numbers; the last one is open.
     pub(super) epochs: VecDeque<Epoch>,
     /// Last epoch that is on the origin.
     pub(super) clean: u64,
     sectors: u64,
     count: u64,
-    /// Discarded extents among them.
+    /// Discarded extents among the versions.
     discards: u64,
 }
 
 impl DirtyVolume {
-    /// Nothing dirty; `clean` is the last epoch that the origin has.
+    /// Creates a list without dirty data; `clean` is the last epoch on the origin.
     pub(crate) fn new(clean: u64) -> Self {
         let epochs = VecDeque::from([Epoch::new(clean + 1)]);
         Self { extents: BTreeMap::new(), epochs, clean, sectors: 0, count: 0, discards: 0 }
@@ -159,12 +159,12 @@ impl DirtyVolume {
         self.extents.len()
     }
 
-    /// Number of records that describe all of it: one for each version, and one for each epoch.
+    /// Number of records that describe all of it: one per version, and one per epoch.
     pub(crate) fn record_count(&self) -> u64 {
         self.count + zc_core::u64_from_usize(self.epochs.len())
     }
 
-    /// The newest epoch with writes that the origin may not have; the last clean one if there is none.
+    /// Newest epoch with writes that may be missing on the origin, or the last clean one.
     pub(crate) fn dirty_until(&self) -> u64 {
         let newest = self.epochs.iter().rev().find(|epoch| !epoch.extents.is_empty());
         newest.map_or(self.clean, |epoch| epoch.number)
@@ -179,7 +179,7 @@ impl DirtyVolume {
         self.epochs.back_mut().unwrap_or_else(|| panic!("a volume has an open epoch"))
     }
 
-    /// An epoch that is not clean. There may be thousands.
+    /// Returns an epoch that is not clean, by binary search.
     pub(crate) fn epoch(&self, number: u64) -> Option<&Epoch> {
         let at = self.epochs.binary_search_by_key(&number, |epoch| epoch.number).ok()?;
         self.epochs.get(at)
@@ -191,7 +191,7 @@ impl DirtyVolume {
         self.epochs.get_mut(at)
     }
 
-    /// Ends the open epoch and begins the next; returns the number of the one that ended.
+    /// Ends the open epoch and begins the next; returns the number of the ended one.
     pub(crate) fn close(&mut self, ended: Ended) -> u64 {
         let open = self.open();
         open.state = EpochState::Closed;
@@ -201,20 +201,20 @@ impl DirtyVolume {
         number
     }
 
-    /// Records that an admitted write is answered now.
+    /// Records the acknowledgement of an admitted write.
     pub(crate) fn acknowledge(&mut self) {
         self.open().acknowledged = true;
     }
 
-    /// Records a flush without writes since the last epoch ended: it becomes that one's end.
+    /// Records a flush without writes since the last epoch, which counts as ended by it.
     pub(crate) fn flushed(&mut self) {
         if let Some(last) = self.epochs.iter_mut().rev().find(|epoch| epoch.state != EpochState::Open) {
             last.ended = Ended::ByFlush;
         }
     }
 
-    /// The oldest epoch, if it is committed, and the committed ones behind it up to the first that a flush ended, as
-    /// far as the bounds allow: of all these the origin may have any subset of writes.
+    /// Returns the oldest epoch, if it is committed, with the following committed ones up to the first that a flush
+    /// ended, within the bounds: the origin may hold any subset of their writes.
     pub(crate) fn oldest_run(&self, bounds: RunBounds) -> Option<RangeInclusive<u64>> {
         let mut committed = self.epochs.iter().take_while(|epoch| epoch.state == EpochState::Committed);
         let first = committed.next()?;
@@ -274,7 +274,7 @@ impl DirtyVolume {
         replaced
     }
 
-    /// Takes the sectors in `span` out of the versions of one epoch.
+    /// Removes the sectors in `span` from the versions of one epoch.
     fn cut(&mut self, extent: ExtentNo, epoch: u64, span: &Range<u32>) -> SmallVec<[Body; 2]> {
         let mut gone: SmallVec<[Body; 2]> = SmallVec::new();
         let Some(versions) = self.extents.get_mut(&extent) else { return gone };
@@ -309,7 +309,7 @@ impl DirtyVolume {
         gone
     }
 
-    /// Returns the versions that readers of the sectors get, in order; sectors that are not dirty are left out.
+    /// Returns the versions that readers of the sectors see, in order; sectors that are not dirty are left out.
     pub(crate) fn visible(&self, extent: ExtentNo, sectors: &Range<u32>) -> SmallVec<[Visible; 2]> {
         let mut found = SmallVec::new();
         let Some(versions) = self.extents.get(&extent) else { return found };
@@ -354,7 +354,7 @@ impl DirtyVolume {
         left
     }
 
-    /// Returns `true` if something was discarded that the origin does not have.
+    /// Returns `true` if discards are missing on the origin.
     pub(crate) const fn has_discards(&self) -> bool {
         self.discards > 0
     }
@@ -366,8 +366,8 @@ impl DirtyVolume {
         left
     }
 
-    /// Versions that a run writes of an extent, without the sectors that are discarded by the end of `ahead`: the origin
-    /// has that already.
+    /// Returns the versions of an extent that a run writes, without the sectors discarded by the end of `ahead`: the
+    /// origin has those discards already.
     pub(crate) fn of_run(
         &self,
         extent: ExtentNo,
@@ -399,7 +399,7 @@ impl DirtyVolume {
         self.extents.range(extents).next().is_none()
     }
 
-    /// The last of the committed epochs that follow one another from the oldest on.
+    /// Last of the consecutive committed epochs from the oldest on.
     pub(crate) fn last_committed(&self) -> Option<u64> {
         let committed = self.epochs.iter().take_while(|epoch| epoch.state == EpochState::Committed);
         committed.last().map(|epoch| epoch.number)
@@ -415,10 +415,10 @@ impl DirtyVolume {
         self.extents.get(&extent).map_or(&[], |versions| &versions[range_of(versions, epochs)])
     }
 
-    /// Replaces the memory body of a job by its stored body, which is still needed (see [`DirtyVolume::awaits`]).
+    /// Replaces the memory body of a job by its stored body, which must still be needed (see [`DirtyVolume::awaits`]).
     pub(crate) fn placed(&mut self, extent: ExtentNo, job: u64, body: Body) {
         let mut of_epoch = None;
-        // All of a job's are of one epoch, and mostly of the newest.
+        // All versions of a job belong to one epoch, usually the newest.
         for version in self.extents.get_mut(&extent).into_iter().flatten().rev() {
             if of_epoch.is_some_and(|epoch| epoch != version.epoch) {
                 break;
@@ -449,7 +449,7 @@ impl DirtyVolume {
         newest.is_some_and(|version| matches!(version.body, Body::Memory { job: of, .. } if of == job))
     }
 
-    /// Forgets an epoch and all before it: they are on the origin. Returns their bodies.
+    /// Removes an epoch and all before it, which are on the origin. Returns their bodies.
     pub(crate) fn forget_until(&mut self, epoch: u64) -> Vec<Body> {
         let mut gone = Vec::new();
         while self
@@ -494,20 +494,20 @@ impl DirtyVolume {
         }
     }
 
-    /// The oldest epoch that is not clean and has writes.
+    /// Oldest epoch that is not clean and has writes.
     pub(crate) fn oldest(&self) -> Option<&Epoch> {
         self.epochs.iter().find(|epoch| !epoch.extents.is_empty())
     }
 }
 
-/// Range of an extent's versions of these epochs: versions are ordered by epoch, however many there are.
+/// Range of an extent's versions of these epochs, by binary search: versions are ordered by epoch.
 fn range_of(versions: &[Version], epochs: &RangeInclusive<u64>) -> Range<usize> {
     let start = versions.partition_point(|version| version.epoch < *epochs.start());
     let count = versions[start..].partition_point(|version| version.epoch <= *epochs.end());
     start..start + count
 }
 
-/// Leaves each body once: equal ones of one epoch and extent are one that was cut in two.
+/// Removes duplicates: equal bodies of one epoch and extent are one body that was split.
 fn dedup(bodies: &mut SmallVec<[Body; 2]>) {
     let mut at = 0;
     while at < bodies.len() {
@@ -535,7 +535,7 @@ impl Epoch {
     }
 }
 
-/// Use of the capacity for dirty data of all volumes. Writes wait where one of the two bounds is reached.
+/// Use of the capacity for dirty data of all volumes. Writes wait when either bound is reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DirtyFill {
     /// Units with dirty data.
@@ -561,11 +561,12 @@ pub struct DirtyState {
     pub oldest_age_ms: u64,
     /// Requests fail because dirty data is out of reach.
     pub fenced: bool,
-    /// The origin did not take it at the last attempt, which is made again.
+    /// The origin refused it at the last attempt, which will be retried.
     pub refusing: bool,
-    /// The last commit is durable, and its proof is not yet: a start could take damage to it for a write cut off.
+    /// The last commit is durable, but its proof is not yet: a start could mistake corruption of it for an interrupted
+    /// write.
     pub unproved: bool,
-    /// The dirty data is being brought to the origin without a pause.
+    /// Dirty data is being destaged without a pause.
     pub draining: bool,
     /// Writes that wait for capacity.
     pub waiting: u64,
@@ -575,18 +576,19 @@ pub struct DirtyState {
     pub no_space: bool,
     /// Newest epoch: data dropped now ends with it.
     pub newest_epoch: u64,
-    /// The newest epoch with dirty data; the last clean one if nothing is dirty. All that is dirty now is on the origin
-    /// once `clean_epoch` reaches it.
+    /// Newest epoch with dirty data; the last clean one if nothing is dirty. All data that is dirty now is on the
+    /// origin once `clean_epoch` reaches it.
     pub dirty_epoch: u64,
     /// The newest epoch that is on the origin with all before it.
     pub clean_epoch: u64,
     /// Dirty bytes destaged to the origin since the manager opened the volume. Dropped bytes are not counted.
     pub destaged_bytes: u64,
-    /// Offset of data that the cache device fails to return and no later write covers: nothing behind it is destaged.
+    /// Offset of the first data that the cache device fails to return and no later write covers; later data is not
+    /// destaged.
     pub stuck_offset_bytes: u64,
-    /// Contiguous unreadable bytes there; 0: all data could be read.
+    /// Contiguous unreadable bytes there; 0 if all data is readable.
     pub stuck_bytes: u64,
-    /// All of that, as far as it is known.
+    /// All known unreadable bytes.
     pub unreadable_bytes: u64,
 }
 

@@ -1,7 +1,6 @@
 //! Write-back of one volume: its dirty data, and the operations in progress on it.
 //!
-//! Job: hold the parts that commits, destaging and admission work on, and determine the volume's pending work from
-//! all of them.
+//! Holds the state that commits, destaging and admission share, and determines the volume's pending work.
 
 use std::collections::VecDeque;
 
@@ -22,14 +21,14 @@ use crate::seam::Request;
 pub(crate) struct VolumeDirty {
     pub(super) data: DirtyVolume,
     pub(super) commit: Option<Commit>,
-    /// Requests that wait for the commit after that one.
+    /// Requests that wait for the next commit.
     pub(super) next_waiters: Vec<ReqId>,
     pub(super) commit_again: bool,
     pub(super) waiting: VecDeque<WaitingWrite>,
-    /// Time since when no write finds capacity because the origin has none, in milliseconds.
+    /// Time since which writes wait because the origin has no space, in milliseconds.
     pub(super) full_since_ms: Option<u64>,
     pub(super) destaging: Destaging,
-    /// Its data that the device fails to return.
+    /// Data that the device fails to return.
     pub(super) unreadable: Unreadable,
     pub(super) phase: Phase,
     pub(super) last_request_ms: u64,
@@ -44,7 +43,7 @@ pub(crate) struct WaitingWrite {
     pub(super) done_bytes: u64,
     /// Arrival time, in milliseconds.
     pub(super) since_ms: u64,
-    /// A clearing has waited without success for the origin to receive the dirty data.
+    /// A clearing whose wait for destaging has failed.
     pub(super) has_waited: bool,
 }
 
@@ -65,7 +64,7 @@ impl VolumeDirty {
         }
     }
 
-    /// Applies other settings once nothing is dirty.
+    /// Applies new settings once no data is dirty.
     pub(crate) fn leave(&mut self, cfg: VolumeConfig, now_ms: u64) {
         self.phase.leave(cfg, now_ms);
     }
@@ -80,23 +79,23 @@ impl VolumeDirty {
         self.phase.drains_until().is_some_and(|until| epoch <= until)
     }
 
-    /// Returns `true` if its oldest epoch is destaged without a pause, whatever bounds the rate.
+    /// Returns `true` if its oldest epoch is destaged without a pause, regardless of rate bounds.
     pub(super) fn is_urgent(&self) -> bool {
         self.is_in_step() || self.data.epochs.front().is_some_and(|oldest| self.drains(oldest.number))
     }
 
-    /// Returns `true` if its oldest epoch belongs to a step that continues without a pause.
+    /// Returns `true` if its oldest epoch belongs to a step that runs without a pause.
     pub(super) fn is_in_step(&self) -> bool {
         self.data.epochs.front().is_some_and(|oldest| self.destaging.is_in_step(oldest.number))
     }
 
-    /// Records that epochs have become clean: a drain may end.
+    /// Records that epochs have become clean, which may end a drain.
     pub(super) fn drained(&mut self) {
         self.phase.drained(self.data.clean);
     }
 
-    /// Returns `true` if journal and checkpoint may be incomplete, or the origin has changed: it waits for an
-    /// operator.
+    /// Returns `true` if journal and checkpoint may be incomplete, or the origin has changed, so that an operator must
+    /// decide.
     pub(super) fn is_incomplete(&self) -> bool {
         self.phase.is_fenced()
     }
@@ -110,12 +109,12 @@ impl VolumeDirty {
         self.data.epochs.iter().any(|epoch| epoch.state == EpochState::Committed)
     }
 
-    /// Returns `true` if something of it is in flight, or a decision is pending.
+    /// Returns `true` if an operation is in flight or a decision is pending.
     pub(super) fn is_busy(&self) -> bool {
         self.commit.is_some() || self.destaging.is_busy() || self.phase.is_leaving() || self.is_settling()
     }
 
-    /// Returns `true` if losing the cache device would lose anything that was acknowledged.
+    /// Returns `true` if losing the cache device would lose acknowledged data.
     pub(super) fn is_dirty(&self) -> bool {
         !self.data.is_empty()
             || !self.waiting.is_empty()
@@ -125,7 +124,7 @@ impl VolumeDirty {
 }
 
 impl VolumeDirty {
-    /// Returns `true` if something is in progress or was requested, regardless of the time.
+    /// Returns `true` if work is in progress or was requested, regardless of the time.
     pub(super) fn is_at_work(&self) -> bool {
         self.commit.is_some()
             || self.commit_again
@@ -146,7 +145,7 @@ pub(super) fn is_held_back(volume: VolumeId, dirty: &VolumeDirty, base: &Base) -
     mode == Mode::ReadOnly || dirty.is_incomplete()
 }
 
-/// Bodies of a volume that are not needed any more.
+/// Releases bodies of a volume.
 pub(super) fn let_go(volume: VolumeId, bodies: &[Body], core: &mut Core) {
     for body in bodies {
         if let Body::Stored { place, own } = *body {

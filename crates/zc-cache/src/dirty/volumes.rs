@@ -1,10 +1,10 @@
-//! Volumes with a dirty layer, split into those with pending work and those without.
+//! Volumes with a dirty layer, divided into those with pending work and those without.
 //!
-//! Job: separate the volumes that the manager checks after every event (*awake*) from those that need no check until
-//! an event concerns them or a time comes (*asleep*). A thousand idle volumes then cost an event nothing.
+//! Separates the volumes that the manager checks after every event (*awake*) from those that need no check until an
+//! event concerns them or a time is reached (*asleep*). A thousand idle volumes then cost nothing per event.
 //!
-//! Invariants: every volume is awake or asleep; a method that may change one wakes it; one with a commit or with
-//! writes that wait does not sleep. Records of dirty data are counted for all, without a visit to those that sleep.
+//! Invariants: every volume is awake or asleep; a method that may change one wakes it; one with a commit or waiting
+//! writes does not sleep. Records of dirty data are counted for all volumes without visiting those that sleep.
 //!
 //! Out of scope: deciding which volumes may sleep, and for how long (`rest`).
 
@@ -26,7 +26,7 @@ use crate::dirty::volume::{VolumeDirty, let_go};
 use crate::expect_held::ExpectHeld;
 use crate::seam::{Action, Note};
 
-/// Fewer slots than this make no cache for dirty data.
+/// Minimum slots of a cache for dirty data.
 const SLOTS_MIN: u32 = 4;
 
 #[derive(Debug, Default)]
@@ -34,30 +34,30 @@ pub(crate) struct DirtyVolumes {
     all: BTreeMap<VolumeId, VolumeDirty>,
     awake: BTreeSet<VolumeId>,
     asleep: BTreeMap<VolumeId, Asleep>,
-    /// Times at which sleeping volumes are to be woken.
+    /// Times at which sleeping volumes wake up.
     alarms: BTreeSet<(u64, VolumeId)>,
     asleep_records: u64,
-    /// Pressure that sleeping volumes were judged by.
+    /// Pressure at which sleeping volumes were checked.
     pressure: Pressure,
     /// Set if a write waits for shared capacity.
     is_short_of_room: bool,
-    /// Requests wait until the journal is durable up to here: a decision must not be made twice.
+    /// Journal position until which requests wait: a decision must not be made twice.
     decided_at: Option<u64>,
 }
 
 #[derive(Debug)]
 struct Asleep {
-    /// Until then, in milliseconds; `None`: until something happens to it.
+    /// Wake-up time in milliseconds; `None`: only an event wakes it.
     until_ms: Option<u64>,
     records: u64,
 }
 
-/// Conditions that concern all volumes at once: sleeping volumes are woken when one comes or ends.
+/// Conditions of all volumes: sleeping volumes wake when one begins or ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Pressure {
     /// The manager stops, or the device is lost.
     ending: bool,
-    /// Writes wait for capacity, or there is little left.
+    /// Writes wait for capacity, or little is left.
     crowded: bool,
 }
 
@@ -66,7 +66,7 @@ pub(crate) struct Pressure {
 enum Rest {
     /// Pending work now, or an operation in progress.
     Awake,
-    /// Nothing until this time, in milliseconds, or until something happens to it.
+    /// No work until this time, in milliseconds, or until an event concerns it.
     Until(Option<u64>),
 }
 
@@ -87,14 +87,14 @@ impl DirtyVolumes {
         self.all.get_mut(id)
     }
 
-    /// Records a client request, which puts off the time when the volume counts as idle; nothing else changes.
+    /// Records a client request, which restarts the idle time; nothing else changes.
     pub(crate) fn asked(&mut self, id: VolumeId, now_ms: u64) {
         if let Some(dirty) = self.all.get_mut(&id) {
             dirty.last_request_ms = now_ms;
         }
     }
 
-    /// Returns the volume, created if it is unknown.
+    /// Returns the volume, creating it if it is absent.
     pub(crate) fn get_or_insert(
         &mut self,
         id: VolumeId,
@@ -163,7 +163,7 @@ impl DirtyVolumes {
         self.awake = self.all.keys().copied().collect();
     }
 
-    /// Wakes the volumes whose time has come, and all if the pressure changed.
+    /// Wakes the volumes whose time has come, and all if the pressure has changed.
     fn wake_due(&mut self, now_ms: u64, pressure: Pressure) {
         if core::mem::replace(&mut self.pressure, pressure) != pressure {
             self.wake_all();
@@ -238,15 +238,15 @@ impl DirtyVolumes {
         self.get(&volume).is_some_and(VolumeDirty::is_dirty)
     }
 
-    /// Returns the substitute for service while dirty data is out of reach.
+    /// Returns the fallback behaviour while dirty data is out of reach.
     pub(crate) fn fence(&self, volume: VolumeId, core: &Core) -> Option<OnLoss> {
         let dirty = self.get(&volume)?;
         let config = core.base.volume(volume).map(Volume::cfg);
         let lost = !core.base.is_good();
-        // Where another record shows that nothing is dirty, no start trusts a device that claims otherwise.
+        // If another record shows that no data is dirty, a start does not trust a device that claims otherwise.
         let believed = config.is_none_or(|config| config.may_be_dirty || config.mode == Mode::WriteBack);
         if dirty.is_incomplete() || (lost && dirty.phase.is_unrecorded() && believed) {
-            // It is unknown which sectors the origin has: none can be read from there.
+            // The set of sectors on the origin is unknown, so none can be read from it.
             return Some(OnLoss::Error);
         }
         let needed = lost && !(dirty.data.is_empty() && dirty.waiting.is_empty());
@@ -270,7 +270,7 @@ impl DirtyVolumes {
         }
     }
 
-    /// Records a decision about dirty data of a volume: until the journal up to here is durable its requests wait.
+    /// Records a decision about a volume's dirty data: its requests wait until the journal is durable up to here.
     pub(crate) fn decide(&mut self, volume: VolumeId, bodies: Vec<Body>, core: &mut Core) {
         let Some(dirty) = self.get_mut(&volume) else { return };
         dirty.phase.decide(bodies);
@@ -282,8 +282,8 @@ impl DirtyVolumes {
         self.decided_at.is_some()
     }
 
-    /// Releases the bodies kept for a decision that is durable, or cannot become durable any more. Returns `false`
-    /// while it is waited for.
+    /// Releases the bodies held for a decision that is durable, or can no longer become durable. Returns `false` while
+    /// it is pending.
     pub(crate) fn pump_decided(&mut self, core: &mut Core) -> bool {
         let Some(position) = self.decided_at else { return true };
         let good = core.base.is_good();
@@ -300,8 +300,8 @@ impl DirtyVolumes {
         true
     }
 
-    /// Drops its data, unless some of it is still in flight, or the device that has to record it is lost. Returns
-    /// `true` if it did.
+    /// Drops its data, unless some of it is in flight, or the device that must record the drop is lost. Returns `true`
+    /// on success.
     pub(crate) fn finish_dropping(&mut self, volume: VolumeId, core: &mut Core) -> bool {
         let good = core.base.is_good();
         let Some(dirty) = self.get_mut(&volume) else { return false };
@@ -319,7 +319,7 @@ impl DirtyVolumes {
         dirty.commit = None;
         dirty.destaging.give_up();
         dirty.unreadable = Unreadable::default();
-        // The admitted pieces of a write that waits for capacity are dropped, too: it begins again.
+        // The admitted pieces of a waiting write are dropped, too: it restarts.
         dirty.waiting.iter_mut().for_each(|write| write.done_bytes = 0);
         let mut bodies = dirty.data.forget_all();
         bodies.extend(undecided);
@@ -330,8 +330,8 @@ impl DirtyVolumes {
             core.base.owe_loss(volume);
         }
         if let Some(entry) = core.base.volume_mut(volume) {
-            // Its destaged data can be read from the origin now: it is to be flushed and counted as missed, as client
-            // writes are.
+            // Its destaged data can now be read from the origin: it must be flushed, and its loss reported, as for
+            // client writes.
             entry.origin_mut().count_all_as_direct();
         }
         if good {
@@ -350,7 +350,7 @@ impl DirtyVolumes {
         core.base.port.emit(Action::Note(Note::Fenced { volume }));
     }
 
-    /// Continues with the contents of journal and checkpoint; data that they lack is invalid from now on.
+    /// Continues with the contents of journal and checkpoint; missing data is lost.
     pub(crate) fn accept_loss(&mut self, volume: VolumeId, core: &mut Core) {
         let Some(dirty) = self.get_mut(&volume) else { return };
         if !dirty.phase.accept_loss() {
@@ -363,9 +363,9 @@ impl DirtyVolumes {
     }
 }
 
-/// Sleep: which volumes have nothing to do, and until when.
+/// Sleep and wake-up of volumes.
 impl DirtyVolumes {
-    /// Wakes the volumes that have something to do because of the time, or of all others.
+    /// Wakes volumes whose time has come, or all if the pressure has changed.
     pub(crate) fn wake_some(&mut self, core: &mut Core) {
         if self.is_empty() {
             return;
@@ -388,7 +388,7 @@ impl DirtyVolumes {
         }
     }
 
-    /// Determines the pending work of a volume. If that is hard to determine it stays awake.
+    /// Determines the pending work of a volume. In doubt it stays awake.
     fn rest(&self, volume: VolumeId, core: &Core) -> Rest {
         let Some(dirty) = self.get(&volume) else { return Rest::Awake };
         if dirty.is_at_work() || core.base.is_stopping() || !core.base.is_good() {
