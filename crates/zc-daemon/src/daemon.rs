@@ -1,5 +1,6 @@
 //! A running daemon: the shard's thread, the control thread, and the handles to them.
 
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
@@ -16,8 +17,9 @@ use zc_engine::front::listen::raise_descriptor_limit;
 use zc_engine::front::reloadable::{FrontSettings, default_export};
 use zc_engine::origin::stores::Stores;
 use zc_engine::registry::Registry;
+use zc_engine::shard::close::Closer;
 use zc_engine::shard::commands::{Command, Mailbox};
-use zc_engine::shard::dispatch::Shard;
+use zc_engine::shard::dispatch::{Shard, ShardParts};
 use zc_engine::shard::stats::ShardStats;
 
 /// A running daemon. Dropping it stops it in order.
@@ -27,7 +29,7 @@ pub struct Daemon {
     registry: Arc<Registry>,
     addresses: Vec<String>,
     ublk: UblkHandle,
-    shard: Option<JoinHandle<Result<bool, EngineError>>>,
+    shard: Option<ShardThread>,
     control: Option<ControlHandle>,
 }
 
@@ -58,35 +60,15 @@ impl Daemon {
         let last_read = config.clone();
         let (config, absent, opened) = open_what_is_there(config, options, &stores, &passed)?;
         let Opened { mut parts, closer, control_socket, web, volumes, ledger, ublk, without_cache } = opened;
-        if !passed.is_empty() && passed.is_remote(&config) && config.nbd.tls != zc_config::Tls::Required {
-            tracing::warn!(
-                "the service manager's sockets let clients of other machines in without TLS: set tls = \"required\" in [nbd]"
-            );
-        }
+        passed.warn_without_tls(&config);
         let connection = passed.take_up(&mut parts.listeners)?;
         let (mailbox, registry) = (Arc::clone(&parts.mailbox), Arc::clone(&parts.registry));
         let addresses: Vec<String> =
             parts.listeners.iter().map(|listener| listener.address.clone()).collect();
         let (clock, geometry) = (parts.clock, &parts.device.geometry);
         let (extent_bytes, weu_bytes) = (geometry.extent_bytes, geometry.weu_bytes);
-        let (ended, end) = oneshot::channel();
-        let shard_mailbox = Arc::clone(&mailbox);
         let front = FrontSettings::new(&config, &volumes, tls.clone(), default_export.as_deref());
-        let shard = std::thread::Builder::new()
-            .name("shard-0".to_owned())
-            .spawn(move || {
-                let result = Shard::new(parts, closer).and_then(|mut shard| {
-                    shard.apply_front(front);
-                    if let Some(connection) = connection {
-                        shard.serve_only(connection);
-                    }
-                    shard.run()
-                });
-                shard_mailbox.close();
-                let _receiver_is_gone = ended.send(());
-                result
-            })
-            .map_err(|source| EngineError::thread("the data plane", source))?;
+        let (shard, end) = start_shard(parts, closer, front, connection)?;
         let ublk = UblkHandle::start(ublk, Arc::clone(&mailbox), Arc::clone(&registry))?;
         let control = Control {
             config,
@@ -174,6 +156,34 @@ impl Drop for Daemon {
             tracing::error!("{error}");
         }
     }
+}
+
+/// The thread of the data plane.
+type ShardThread = JoinHandle<Result<bool, EngineError>>;
+
+/// Starts the thread of the data plane, and serves; with `connection`, it alone. The receiver gets the end.
+fn start_shard(
+    parts: ShardParts,
+    closer: Closer,
+    front: FrontSettings,
+    connection: Option<OwnedFd>,
+) -> Result<(ShardThread, oneshot::Receiver<()>), EngineError> {
+    let (ended, end) = oneshot::channel();
+    let mailbox = Arc::clone(&parts.mailbox);
+    let run = move || {
+        let result = Shard::new(parts, closer).and_then(|mut shard| {
+            shard.apply_front(front);
+            if let Some(connection) = connection {
+                shard.serve_only(connection);
+            }
+            shard.run()
+        });
+        mailbox.close();
+        let _receiver_is_gone = ended.send(());
+        result
+    };
+    let thread = std::thread::Builder::new().name("shard-0".to_owned()).spawn(run);
+    Ok((thread.map_err(|source| EngineError::thread("the data plane", source))?, end))
 }
 
 /// Opens everything but volumes that cannot be served; with the configuration without those.

@@ -182,6 +182,15 @@ impl Passed {
         })
     }
 
+    /// Warns of passed sockets that clients of other machines use without TLS.
+    pub(crate) fn warn_without_tls(&self, config: &Config) {
+        if !self.is_empty() && self.is_remote(config) && config.nbd.tls != zc_config::Tls::Required {
+            tracing::warn!(
+                "the service manager's sockets let clients of other machines in without TLS: set tls = \"required\" in [nbd]"
+            );
+        }
+    }
+
     /// Adds the passed listeners; returns the passed connection.
     pub(crate) fn take_up(self, listeners: &mut Vec<Listener>) -> Result<Option<OwnedFd>, EngineError> {
         for fd in self.listeners {

@@ -29,7 +29,7 @@ use crate::session::distinct::check_distinct;
 use crate::session::origins;
 use crate::session::pair::{self, Candidate, Known, Paired, RisksBefore};
 use crate::session::patience;
-use crate::session::serving::{self, Served};
+use crate::session::serving;
 use crate::session::without_cache;
 use zc_engine::clock::Clock;
 use zc_engine::error::EngineError;
@@ -157,22 +157,35 @@ fn prepare(
     let sockets = bind(config)?;
     let device = CacheDevice::open(config, sizes.iter().sum(), &debts)?;
     check_volume_table(config, &device)?;
-    let superblock = &device.superblock;
     let manager_config = device.manager_config(config)?;
-    let table = read_volume_table(&device.file, &superblock.geometry);
     // A placeholder has the cache's identity, and must not change that cache's records.
     let run_dir = state_dir::run_dir(config).filter(|_| around.has_cache);
-    let state = Arc::new(StateDir::open(&config.cache.state_dir, run_dir.as_deref(), &superblock.uuid)?);
-    let answers =
-        pair::Answers { trust: &options.trust_dirty, drop: &options.drop_dirty, cold: &options.cold_volumes };
+    let uuid = &device.superblock.uuid;
+    let state = Arc::new(StateDir::open(&config.cache.state_dir, run_dir.as_deref(), uuid)?);
+    let paired = pair_with(config, options, around.remote, &device, &state, (&origins, &sizes))?;
+    Ok(Prepared { origins, sizes, device, manager_config, state, paired, sockets })
+}
+
+/// Pairs the origins with the cache. `remote`: clients may be on other machines.
+fn pair_with(
+    config: &Config,
+    options: &StartOptions,
+    remote: bool,
+    device: &CacheDevice,
+    state: &StateDir,
+    (origins, sizes): (&[Option<Origin>], &[u64]),
+) -> Result<Vec<Paired>, EngineError> {
+    let superblock = &device.superblock;
     let snapshot = state.snapshot();
     let boot_id = boot_id();
     let risks = state.risk_place().find(|path| risk::read_of(path, superblock, boot_id));
     // Those of another boot are gone, unless they are on other machines.
-    let clients_may_live = around.remote || superblock.boot_id == boot_id;
+    let clients_may_live = remote || superblock.boot_id == boot_id;
+    let answers =
+        pair::Answers { trust: &options.trust_dirty, drop: &options.drop_dirty, cold: &options.cold_volumes };
     let known = Known {
         cache_path: &config.cache.path,
-        table: &table,
+        table: &read_volume_table(&device.file, &superblock.geometry),
         session: superblock.session,
         clean: superblock.clean,
         state: &snapshot,
@@ -181,13 +194,13 @@ fn prepare(
         answers,
         risks: RisksBefore { said: risks.as_ref(), clients_may_live },
     };
-    let found = found(config, &origins, &snapshot, superblock.boot_id)?;
-    let paired = judge(config, &known, &found, &sizes)?;
+    let found = found(config, origins, &snapshot, superblock.boot_id)?;
+    let paired = judge(config, &known, &found, sizes)?;
     if pair::older_image(&known).is_some() {
         // Of volumes that are not served, too, before the new session hides it.
         state.doubt_dirty()?;
     }
-    Ok(Prepared { origins, sizes, device, manager_config, state, paired, sockets })
+    Ok(paired)
 }
 
 /// Answers of the operator are for volumes that there are, and one for each.
@@ -287,6 +300,12 @@ fn open_without_cache(
     open_with(&with_placeholder, options, Surroundings { has_cache: false, ..around }, Some(why))
 }
 
+/// A session that has begun, and is paired with its origins.
+struct Begun {
+    session: Session,
+    ledger: Arc<Ledger>,
+}
+
 /// Opens everything. `missing`: why the cache of the configuration stands in for another.
 fn open_with(
     config: &Config,
@@ -295,77 +314,90 @@ fn open_with(
     missing: Option<String>,
 ) -> Result<Opened, EngineError> {
     let clock = Clock::new();
-    let Prepared { mut origins, sizes, device, manager_config, state, mut paired, sockets } =
-        prepare_patiently(config, options, around)?;
-    device.warn_of_settings(config);
-    origins::create(config, &mut origins, around.stores)?;
-    if missing.is_none() {
+    let mut prepared = prepare_patiently(config, options, around)?;
+    prepared.device.warn_of_settings(config);
+    origins::create(config, &mut prepared.origins, around.stores)?;
+    let begun = begin(config, options.cold, missing.is_none(), &mut prepared)?;
+    serve(config, prepared, begun, (clock, missing))
+}
+
+/// Begins the session and records its pairing with the origins.
+fn begin(
+    config: &Config,
+    cold: bool,
+    has_cache: bool,
+    prepared: &mut Prepared,
+) -> Result<Begun, EngineError> {
+    let Prepared { origins, device, state, paired, .. } = prepared;
+    let uuid = &device.superblock.uuid;
+    if has_cache {
         // Before the own record, which must be the newest: it identifies the cache that had the origins last.
-        disown_others(
-            config,
-            &device.superblock.uuid,
-            &without_cache::paired_origins(config, &origins, true)?,
-        )?;
+        disown_others(config, uuid, &without_cache::paired_origins(config, origins, true)?)?;
     }
-    let (mut session, given_up) = start_session(config, &device, &state, &mut paired, options.cold)?;
+    let (mut session, given_up) = start_session(config, device, state, paired, cold)?;
     device.new_files.keep();
-    let ledger = Arc::new(Ledger::new(Arc::clone(&state), session.on_media(&device)));
-    let facing = facing(&origins)?;
-    let write_back = config.volumes.iter().filter(|volume| volume.mode == zc_core::Mode::WriteBack);
-    let write_back: Vec<String> = write_back.map(|volume| volume.name.clone()).collect();
-    record_pairing(config, &ledger, &session, &facing, &paired, &given_up, &write_back)?;
+    let ledger = Arc::new(Ledger::new(Arc::clone(state), session.on_media(device)));
+    record_pairing(config, &ledger, &session, &facing(origins)?, paired, &given_up, &write_back(config))?;
     warn_of_unserved(config, &ledger);
-    if missing.is_none() {
-        without_cache::clear(config, &device.superblock.uuid);
+    if has_cache {
+        without_cache::clear(config, uuid);
     }
+    Ok(Begun { session, ledger })
+}
+
+/// Returns the names of the volumes in write-back.
+fn write_back(config: &Config) -> Vec<String> {
+    let write_back = config.volumes.iter().filter(|volume| volume.mode == zc_core::Mode::WriteBack);
+    write_back.map(|volume| volume.name.clone()).collect()
+}
+
+/// Makes the volumes, the manager and the parts of the shard.
+fn serve(
+    config: &Config,
+    prepared: Prepared,
+    Begun { mut session, ledger }: Begun,
+    (clock, missing): (Clock, Option<String>),
+) -> Result<Opened, EngineError> {
+    let Prepared { origins, sizes, device, manager_config, state, paired, sockets } = prepared;
     let registry = Arc::new(Registry::default());
     let origins = origins.into_iter().flatten().collect();
-    let Served { volumes, exports, ublk } =
-        serving::served(config, &registry, origins, &paired, &sizes, &device.superblock);
-    ledger.acknowledges_early(&settings::early(
-        volumes.iter().map(|(_, volume)| (&volume.name, &volume.config)),
-    ))?;
-    let for_manager: Vec<VolumeConfig> = volumes.iter().map(|(_, volume)| volume.config.clone()).collect();
-    let named =
-        volumes.iter().map(|(_, volume)| (volume.name.clone(), serving::lasting(&volume.config))).collect();
-    let manager = session.manager(manager_config, for_manager);
-    let (intent, risk) = match missing {
-        None => {
-            let risk = session.risk_file(&state, &paired)?;
-            (session.intent, risk)
-        }
-        // The next start makes another placeholder, if it needs one.
-        Some(_) => (IntentLog::none(&state.intent_place().path), RiskFile::none(&state.risk_place().path)),
-    };
+    let served = serving::served(config, &registry, origins, &paired, &sizes, &device.superblock);
+    let settings = || served.volumes.iter().map(|(_, volume)| (&volume.name, &volume.config));
+    ledger.acknowledges_early(&settings::early(settings()))?;
+    let named = settings().map(|(name, volume)| (name.clone(), serving::lasting(volume))).collect();
+    let manager = session.manager(manager_config, settings().map(|(_, volume)| volume.clone()).collect());
+    let without_cache = missing.is_some();
+    let (bytes_read, (intent, risk)) = (session.bytes_read, session.files(&state, &paired, !without_cache)?);
     let event = EventFd::new()?;
-    let device = for_data_plane(device);
     let parts = ShardParts {
         manager,
-        device,
-        volumes,
-        exports,
+        device: for_data_plane(device),
+        volumes: served.volumes,
+        exports: served.exports,
         listeners: sockets.listeners,
         intent,
         risk,
-        state: Arc::clone(&state),
-        reduce_threads: settings::reduce_threads(config.cache.reduce_threads),
-        shard_cpus: config.cache.shard_cpus.iter().map(|&cpu| usize::from(cpu)).collect(),
-        reduce_cpus: config.cache.reduce_cpus.iter().map(|&cpu| usize::from(cpu)).collect(),
-        io_threads: usize::from(config.cache.io_threads),
-        poll_max_us: settings::poll_max_us(config.cache.poll_max_us),
-        ring_ops: settings::ring_ops(config)?,
-        limits: settings::front_limits(config),
+        state,
+        settings: settings::ShardSettings::new(config)?,
         registry,
         mailbox: Arc::new(Mailbox::new(event.waker())),
         event,
         clock,
-        restart_bytes_read: session.bytes_read,
+        restart_bytes_read: bytes_read,
         cache_missing: missing,
     };
-    let without_cache = parts.cache_missing.is_some();
     let closer = Closer { ledger: Arc::clone(&ledger) };
     let (control_socket, web) = (sockets.control, sockets.web);
-    Ok(Opened { parts, closer, control_socket, web, volumes: named, ledger, ublk, without_cache })
+    Ok(Opened {
+        parts,
+        closer,
+        control_socket,
+        web,
+        volumes: named,
+        ledger,
+        ublk: served.ublk,
+        without_cache,
+    })
 }
 
 /// Records that other caches' contents of these origins are stale.
@@ -630,6 +662,23 @@ impl Session {
         RiskFile::create(&place.path, place.may_hang(), &owner, &owed.collect::<Vec<_>>())
     }
 
+    /// Returns the files of the session that need not outlive the machine; none if a placeholder stands in for the cache:
+    /// the next start makes another one.
+    fn files(
+        self,
+        state: &StateDir,
+        paired: &[Paired],
+        has_cache: bool,
+    ) -> Result<(IntentLog, RiskFile), EngineError> {
+        if !has_cache {
+            let none =
+                (IntentLog::none(&state.intent_place().path), RiskFile::none(&state.risk_place().path));
+            return Ok(none);
+        }
+        let risk = self.risk_file(state, paired)?;
+        Ok((self.intent, risk))
+    }
+
     /// The manager of the session, which has replayed its records and not begun. They are gone here.
     pub(crate) fn manager(&mut self, config: ManagerConfig, volumes: Vec<VolumeConfig>) -> CacheManager {
         let mut manager = CacheManager::new(config, volumes, self.start.clone());
@@ -639,8 +688,9 @@ impl Session {
     }
 }
 
+/// Replays the cache device, and begins a session on it.
 fn begin_session(device: &CacheDevice, state: &StateDir, cold: bool) -> Result<Session, EngineError> {
-    let (file, before) = (&device.file, &device.superblock);
+    let before = &device.superblock;
     let boot_id = boot_id();
     let intent_place = state.intent_place();
     let intents = intent_place.find(|path| intent::read_of(path, before, boot_id));
@@ -652,21 +702,7 @@ fn begin_session(device: &CacheDevice, state: &StateDir, cold: bool) -> Result<S
         intents: intents.as_ref().map_or(&[], |(_, records)| records),
         intent_journal: intents.as_ref().map_or(JournalSeq(0), |(journal, _)| *journal),
     };
-    let mut records = Vec::new();
-    let fail = |error| EngineError::of_cache(file.path(), error);
-    let mut opened = cache_startup::look(&mut device.media(), &options, &mut |record| records.push(*record))
-        .map_err(fail)?;
-    if !opened.start.dirty_complete {
-        // First, because the session continues the journal as if nothing were missing.
-        state.doubt_dirty()?;
-    }
-    cache_startup::begin(&mut device.media(), &opened).map_err(fail)?;
-    if let Some(reason) = &opened.distrust {
-        tracing::warn!("starting cold ({reason}); stored data is still used for deduplication");
-    } else if !opened.start.intact {
-        let regions = opened.start.active_regions.len();
-        tracing::warn!("the last session was cut off: {regions} regions that were being written start cold");
-    }
+    let (mut opened, records) = replay(device, state, &options)?;
     let intents = intents.filter(|_| opened.start.intact).map_or_else(Vec::new, |(_, intents)| intents);
     let intents = cache_startup::drop_incomplete_intents(&mut device.media(), &mut opened, intents);
     let owner = IntentOwner { uuid: before.uuid, boot_id, session: opened.superblock.session };
@@ -683,6 +719,30 @@ fn begin_session(device: &CacheDevice, state: &StateDir, cold: bool) -> Result<S
         intent,
         bytes_read: opened.bytes_read,
     })
+}
+
+/// Reads the cache device, and durably begins the session. Returns the records of checkpoint and journal, in order.
+fn replay(
+    device: &CacheDevice,
+    state: &StateDir,
+    options: &cache_startup::OpenOptions<'_>,
+) -> Result<(cache_startup::Opened, Vec<Record>), EngineError> {
+    let mut records = Vec::new();
+    let fail = |error| EngineError::of_cache(device.file.path(), error);
+    let opened = cache_startup::look(&mut device.media(), options, &mut |record| records.push(*record))
+        .map_err(fail)?;
+    if !opened.start.dirty_complete {
+        // First, because the session continues the journal as if nothing were missing.
+        state.doubt_dirty()?;
+    }
+    cache_startup::begin(&mut device.media(), &opened).map_err(fail)?;
+    if let Some(reason) = &opened.distrust {
+        tracing::warn!("starting cold ({reason}); stored data is still used for deduplication");
+    } else if !opened.start.intact {
+        let regions = opened.start.active_regions.len();
+        tracing::warn!("the last session was cut off: {regions} regions that were being written start cold");
+    }
+    Ok((opened, records))
 }
 
 /// Writes the pairing: the volume table, then the state directory; then, the volumes that may become dirty.
@@ -711,6 +771,19 @@ pub(crate) fn record_pairing(
             }
         }
     })?;
+    record_volumes(ledger, session, entries)?;
+    ledger.may_become_dirty(write_back)?;
+    let stamps = paired.iter().zip(&config.volumes);
+    ledger.set_stamps(stamps.map(|(paired, volume)| (volume.name.clone(), paired.stamp)).collect());
+    Ok(())
+}
+
+/// Records the volumes of the session in the state directory.
+fn record_volumes(
+    ledger: &Ledger,
+    session: &Session,
+    entries: Vec<(String, VolumeState)>,
+) -> Result<(), EngineError> {
     let known: BTreeSet<String> = ledger.table().records.into_iter().map(|record| record.name).collect();
     ledger.state().update(|state| {
         state.session = session.superblock.session;
@@ -730,9 +803,5 @@ pub(crate) fn record_pairing(
                 entry.incomplete |= entry.dirty;
             }
         }
-    })?;
-    ledger.may_become_dirty(write_back)?;
-    let stamps = paired.iter().zip(&config.volumes);
-    ledger.set_stamps(stamps.map(|(paired, volume)| (volume.name.clone(), paired.stamp)).collect());
-    Ok(())
+    })
 }

@@ -49,8 +49,44 @@ impl FrontLimits {
     }
 }
 
+/// Threads, processors and bounds of a shard.
+#[derive(Debug)]
+pub struct ShardSettings {
+    pub(crate) reduce_threads: u32,
+    /// Processors of the workers and of the I/O threads; any if empty.
+    pub(crate) reduce_cpus: Vec<usize>,
+    pub(crate) shard_cpus: Vec<usize>,
+    /// Longest polling for completions before sleeping; 0 = none.
+    pub(crate) poll_max_us: u32,
+    /// Threads with a ring, one at least.
+    pub(crate) io_threads: usize,
+    /// Places of each ring.
+    pub(crate) ring_ops: usize,
+    pub(crate) limits: FrontLimits,
+}
+
+impl ShardSettings {
+    /// Translates the configuration.
+    ///
+    /// # Errors
+    /// When a ring cannot have as many places as it needs.
+    pub fn new(config: &Config) -> Result<Self, EngineError> {
+        let cache = &config.cache;
+        let cpus = |cpus: &[u16]| cpus.iter().map(|&cpu| usize::from(cpu)).collect();
+        Ok(Self {
+            reduce_threads: reduce_threads(cache.reduce_threads),
+            reduce_cpus: cpus(&cache.reduce_cpus),
+            shard_cpus: cpus(&cache.shard_cpus),
+            poll_max_us: poll_max_us(cache.poll_max_us),
+            io_threads: usize::from(cache.io_threads),
+            ring_ops: ring_ops(config)?,
+            limits: front_limits(config),
+        })
+    }
+}
+
 /// Returns the bounds of the front end.
-pub fn front_limits(config: &Config) -> FrontLimits {
+pub(crate) fn front_limits(config: &Config) -> FrontLimits {
     let nbd = &config.nbd;
     FrontLimits {
         connections: zc_core::usize_from_u32(nbd.connections_max),
@@ -170,7 +206,7 @@ const ONLINE_CPUS: &str = "/sys/devices/system/cpu/online";
 /// Returns the longest polling for completions: none on a machine with one processor, which polling would keep from
 /// producing them. A process bound to one of several processors may poll: the others produce completions at the same
 /// time.
-pub fn poll_max_us(setting_us: u32) -> u32 {
+fn poll_max_us(setting_us: u32) -> u32 {
     let online = std::fs::read_to_string(ONLINE_CPUS).ok().and_then(|list| cpus_in(&list));
     let cpus = online.or_else(|| std::thread::available_parallelism().ok().map(usize::from));
     if cpus.is_some_and(|cpus| cpus > 1) { setting_us } else { 0 }
@@ -188,7 +224,7 @@ fn cpus_in(list: &str) -> Option<usize> {
 }
 
 /// Reduce threads for a setting of which 0 means automatic.
-pub fn reduce_threads(setting: u16) -> u32 {
+fn reduce_threads(setting: u16) -> u32 {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let auto = u32::try_from(cpus.min(REDUCE_THREADS_AUTO_MAX)).unwrap_or(1);
     if setting == 0 { auto } else { u32::from(setting) }

@@ -26,7 +26,7 @@ use crate::error::EngineError;
 use crate::front::access::Export;
 use crate::front::listen::Listener;
 use crate::front::reloadable::FrontSettings;
-use crate::front::settings::FrontLimits;
+use crate::front::settings::ShardSettings;
 use crate::registry::Registry;
 use crate::shard::base::Base;
 use crate::shard::clients::{Clients, Shared};
@@ -68,20 +68,8 @@ pub struct ShardParts {
     pub risk: RiskFile,
     /// The state directory.
     pub state: Arc<StateDir>,
-    /// Number of reduce workers.
-    pub reduce_threads: u32,
-    /// Processors of the workers; any if empty.
-    pub reduce_cpus: Vec<usize>,
-    /// Processors of the I/O threads; any if empty.
-    pub shard_cpus: Vec<usize>,
-    /// Longest polling for completions before sleeping; 0 = none.
-    pub poll_max_us: u32,
-    /// Threads with a ring, one at least.
-    pub io_threads: usize,
-    /// Places of each ring.
-    pub ring_ops: usize,
-    /// Bounds of the front end.
-    pub limits: FrontLimits,
+    /// Threads, processors and bounds.
+    pub settings: ShardSettings,
     /// Tables of connections and volumes.
     pub registry: Arc<Registry>,
     /// Queue of commands.
@@ -149,14 +137,15 @@ impl Shard {
     /// # Errors
     /// When the kernel gives no thread, or no descriptor to wake one.
     pub fn new(parts: ShardParts, closer: Closer) -> Result<Self, EngineError> {
-        let io = Io::new(parts.io_threads, parts.ring_ops);
+        let settings = parts.settings;
+        let io = Io::new(settings.io_threads, settings.ring_ops);
         let mut events = vec![parts.event.clone()];
-        for _ in 1..parts.io_threads {
+        for _ in 1..settings.io_threads {
             events.push(EventFd::new()?);
         }
         let waker = || parts.event.waker();
-        let workers =
-            Workers::start(parts.reduce_threads, &parts.reduce_cpus, waker(), parts.io_threads > 1)?;
+        let has_threads = settings.io_threads > 1;
+        let workers = Workers::start(settings.reduce_threads, &settings.reduce_cpus, waker(), has_threads)?;
         let doors = (parts.exports, parts.listeners);
         let registry = Arc::clone(&parts.registry);
         Ok(Self {
@@ -166,7 +155,7 @@ impl Shard {
             workers,
             volumes: Volumes::new(parts.volumes),
             origins: Origins::new(waker()),
-            clients: Clients::new(doors, parts.limits, registry, parts.clock, waker()),
+            clients: Clients::new(doors, settings.limits, registry, parts.clock, waker()),
             health: Health::new(parts.cache_missing, parts.restart_bytes_read),
             pause: Pause::default(),
             leaving: Leaving::default(),
@@ -182,8 +171,8 @@ impl Shard {
             mailbox: parts.mailbox,
             closer,
             events,
-            shard_cpus: parts.shard_cpus,
-            poll_max_us: parts.poll_max_us,
+            shard_cpus: settings.shard_cpus,
+            poll_max_us: settings.poll_max_us,
             failure: None,
             read_path: Path::Miss,
             last_tick_ms: 0,

@@ -19,7 +19,7 @@ use zc_origin::OriginOptions;
 use zc_ublk::{Request, RequestOp};
 
 use crate::clock::Clock;
-use crate::front::settings::{front_limits, ring_ops};
+use crate::front::settings::ShardSettings;
 use crate::origin::Origin;
 use crate::registry::Registry;
 use crate::shard::buffers::slice;
@@ -58,7 +58,8 @@ fn opened() -> (TempDir, ShardParts, Closer) {
     };
     let closer = Closer { ledger: Arc::new(Ledger::new(Arc::clone(&state), media)) };
     let text = format!("[[volume]]\nname = \"v\"\norigin = \"{}\"", place("v.img").display());
-    let config = Config::parse(&format!("[cache]\npath = \"c\"\n{text}\n"), "swap.toml").unwrap();
+    let config =
+        Config::parse(&format!("[cache]\npath = \"c\"\nreduce_threads = 1\n{text}\n"), "swap.toml").unwrap();
     let options =
         OriginOptions { write: true, direct: config.volumes[0].direct, create_len: Some(ORIGIN_BYTES) };
     let origin = Origin::open(&config.volumes[0].origin, options).unwrap();
@@ -77,13 +78,7 @@ fn opened() -> (TempDir, ShardParts, Closer) {
         intent: IntentLog::none(&place("intents")),
         risk: RiskFile::none(&place("risks")),
         state,
-        reduce_threads: 1,
-        reduce_cpus: Vec::new(),
-        shard_cpus: Vec::new(),
-        poll_max_us: 0,
-        io_threads: 1,
-        ring_ops: ring_ops(&config).unwrap(),
-        limits: front_limits(&config),
+        settings: ShardSettings::new(&config).unwrap(),
         registry: Arc::new(Registry::default()),
         mailbox: Arc::new(Mailbox::new(event.waker())),
         event,
