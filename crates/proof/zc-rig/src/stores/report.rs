@@ -10,20 +10,20 @@ const MIB: f64 = 1_048_576.0;
 const SPACE: &str = "
 ## Space
 
-*Files*: /usr/bin, /usr/lib and /usr/share of the machine. *Images*: four of 128 MiB of the root disk, 2.3 % different from \
-one to the next. *Generations*: a file of 64 MiB, 2.3 % of which change a hundred times; its data compress two to one. Stores \
-that have snapshots keep twelve of them; ext4 and dm-vdo have none. *At first*: what the empty store uses, not counted in the \
-other columns. The disk is not limited meanwhile.
+*Files*: /usr/bin, /usr/lib and /usr/share of the machine. *Images*: four of 128 MiB of the root disk, each 2.3 % \
+different from the one before. *Generations*: a file of 64 MiB, 2.3 % of which change a hundred times; its data compress two to \
+one. Stores with snapshots keep twelve of them; ext4 and dm-vdo have none. *At first*: space of the empty store, not counted in \
+the other columns. The disk is not throttled in this part.
 
-| | files: MiB used, ratio | images: MiB used, ratio | 100 generations: MiB more | MiB at first | files and images, s | memory MiB |
+| | files: MiB used, ratio | images: MiB used, ratio | 100 generations: MiB added | MiB at first | files and images, s | memory MiB |
 |---|---|---|---|---|---|---|
 ";
 const TRANSACTIONS: &str = "
 ## Transactions
 
 Pages of 4 KiB that the disk read and wrote for a transaction: ten reads and six writes of 4 KiB, and a flush, on a file of \
-256 MiB, by Zipf's law with an exponent of 0.9, through the page cache, which is empty at first. Data compress by so much of \
-512 bytes. The disk is not limited.
+256 MiB, by Zipf's law with an exponent of 0.9, through the page cache, which is empty at first. The columns \
+give the share by which each 512 bytes compress. The disk is not throttled.
 
 | | by 25 %: read, written | by 50 % | by 75 % |
 |---|---|---|---|
@@ -107,17 +107,18 @@ fn rows(
 /// A result lacks a number.
 pub(super) fn markdown(stores: &Found, transactions: &Found) -> anyhow::Result<String> {
     let mut text = format!(
-        "# Stores beside each other\n\n\
+        "# Comparison of stores\n\n\
          `cargo xtask bench stores`: Debian's kernel in QEMU without hardware acceleration, 2 processors, {MEMORY_MIB} MiB, a disk \
-         of {DISK_MIB} MiB. Computing costs five to ten times what it does otherwise, so who compresses is worse off here.\n"
+         of {DISK_MIB} MiB. Computation costs five to ten times as much as without emulation, which puts compressing stores at a \
+         disadvantage.\n"
     );
     if !stores.is_empty() {
         text.push_str(SPACE);
         rows(stores, space, &mut text)?;
         text.push_str(&format!(
             "\n## Rates\n\nThe disk does {DISK_IOPS} requests a second, of any size. {SPAN} s a load on a file of 128 MiB that \
-             compresses two to one, 4 requests of 512 KiB or 16 of 8 KiB at once. *Generation*: the file from front to back, \
-             512 KiB a request, before and after its hundred generations.\n\n{RATES_HEAD}"
+             compresses two to one, with 4 requests of 512 KiB or 16 of 8 KiB in flight. *Generation*: a sequential read \
+             of the file, 512 KiB a request, before and after its hundred generations.\n\n{RATES_HEAD}"
         ));
         rows(stores, rates, &mut text)?;
     }
