@@ -200,7 +200,7 @@ fn open_what_is_there(
         let around = Surroundings { remote, absent: &absent, stores, has_cache: true };
         match open::open(&passed.without_sockets(&config), options, around) {
             Err(EngineError::Unservable(volumes)) => {
-                let (served, more) = absent::leave_out_unservable(&config, options, &volumes)?;
+                let (served, more) = absent::leave_out_unservable(&config, options, volumes)?;
                 config = served;
                 absent.extend(more);
             }

@@ -16,7 +16,7 @@ use zc_config::manager::Shortfall;
 use zc_core::units::ByteSize;
 use zc_pool_io::PoolState;
 
-use crate::session::absent::Absent;
+use crate::session::absent::{Absent, Remedy};
 use zc_engine::origin::store_looks::StoreLook;
 use zc_engine::registry::VolumeInfo;
 use zc_engine::shard::stats::{Dirty, ShardStats};
@@ -320,7 +320,7 @@ fn of_torn_store(look: &StoreLook) -> Reason {
 }
 
 fn of_absent(absent: &Absent) -> Reason {
-    let (kind, command) = remedy(&absent.name, &absent.why);
+    let (kind, command) = remedy(&absent.name, absent.remedy);
     Reason {
         kind,
         level: Level::Failed,
@@ -332,43 +332,45 @@ fn of_absent(absent: &Absent) -> Reason {
     }
 }
 
-/// Returns the kind of an absent volume's reason, and the remedy. A test compares the words with those of the
-/// refusals.
-fn remedy(name: &str, why: &str) -> (&'static str, String) {
-    let is_about = |words: &[&str]| words.iter().any(|word| why.contains(word));
-    let looks = "the daemon keeps retrying, and serves it when it is back";
-    if is_about(&["cannot start as read-only"]) {
-        let command = format!(
-            "zcctl volume set {name} mode=write-through; when it is served: zcctl flush {name}; zcctl volume set \
-             {name} mode=read-only; zcctl stop --flush; then start the daemon"
-        );
-        ("dirty-doubtful", command)
-    } else if is_about(&["--trust-dirty"]) {
-        let command = format!(
-            "restore the previous cache and origin; else zcctl stop --keep-dirty, and start once with --trust-dirty \
-             {name} (its dirty data goes to the origin as it is) or --drop-dirty {name} (it is lost)"
-        );
-        ("dirty-doubtful", command)
-    } else if is_about(&["--drop-dirty"]) {
-        let command = format!(
-            "restore what the reason names; else zcctl stop --keep-dirty, and start once with --drop-dirty {name} \
-             (its dirty data is lost)"
-        );
-        ("dirty-doubtful", command)
-    } else if is_about(&["is a snapshot and never changes"]) {
-        ("volume-refused", format!("zcctl volume set {name} mode=read-only; {looks}"))
-    } else if is_about(&["has no volume"]) {
-        ("origin-missing", format!("zcctl store create-volume STORE VOLUME SIZE; {looks}"))
-    } else if is_about(&["has no bytes"]) {
-        ("origin-missing", format!("truncate --size=SIZE its origin; {looks}"))
-    } else if is_about(&["(EACCES)", "(EPERM)"]) {
-        let command = "let the daemon's user open its origin (chown, chmod; sandbox.paths names folders beside \
-            those of the configuration)";
-        ("origin-missing", format!("{command}; {looks}"))
-    } else if is_about(&["does not answer"]) {
-        ("origin-missing", format!("check the server or device behind its origin; {looks}"))
-    } else {
-        ("origin-missing", format!("restore its origin; {looks}"))
+/// Returns the kind of an absent volume's reason, and the command that helps.
+fn remedy(name: &str, remedy: Remedy) -> (&'static str, String) {
+    let retries = "the daemon keeps retrying, and serves it when it is back";
+    match remedy {
+        Remedy::Destage => {
+            let command = format!(
+                "zcctl volume set {name} mode=write-through; when it is served: zcctl flush {name}; zcctl volume \
+                 set {name} mode=read-only; zcctl stop --flush; then start the daemon"
+            );
+            ("dirty-doubtful", command)
+        }
+        Remedy::DecideOnDirty => {
+            let command = format!(
+                "restore the previous cache and origin; else zcctl stop --keep-dirty, and start once with \
+                 --trust-dirty {name} (its dirty data goes to the origin as it is) or --drop-dirty {name} (it is lost)"
+            );
+            ("dirty-doubtful", command)
+        }
+        Remedy::DropDirty => {
+            let command = format!(
+                "restore what the reason names; else zcctl stop --keep-dirty, and start once with --drop-dirty {name} \
+                 (its dirty data is lost)"
+            );
+            ("dirty-doubtful", command)
+        }
+        Remedy::ReadOnly => ("volume-refused", format!("zcctl volume set {name} mode=read-only; {retries}")),
+        Remedy::CreateVolume => {
+            ("origin-missing", format!("zcctl store create-volume STORE VOLUME SIZE; {retries}"))
+        }
+        Remedy::Extend => ("origin-missing", format!("truncate --size=SIZE its origin; {retries}")),
+        Remedy::Permit => {
+            let command = "let the daemon's user open its origin (chown, chmod; sandbox.paths names folders beside \
+                those of the configuration)";
+            ("origin-missing", format!("{command}; {retries}"))
+        }
+        Remedy::CheckServer => {
+            ("origin-missing", format!("check the server or device behind its origin; {retries}"))
+        }
+        Remedy::RestoreOrigin => ("origin-missing", format!("restore its origin; {retries}")),
     }
 }
 
@@ -811,41 +813,55 @@ mod tests {
     }
 
     #[test]
-    fn what_to_do_about_an_absent_volume_follows_from_the_reason() {
+    fn the_remedy_of_an_absent_volume_follows_from_its_error() {
+        use std::io;
+        use zc_engine::error::EngineError;
         use zc_engine::error::refusal::Refusal;
         let (volume, cache, origin) =
             ("v".to_owned(), std::path::PathBuf::from("/c"), std::path::PathBuf::from("/o"));
+        let what = "x".to_owned();
         let doubt = Refusal::DirtyInDoubt {
             volume: volume.clone(),
             cache: cache.clone(),
             origin: origin.clone(),
-            what: "x".to_owned(),
+            what: what.clone(),
         };
-        let not_here = Refusal::DirtyNotHere { volume: volume.clone(), cache };
+        let elsewhere =
+            Refusal::DirtyElsewhere { volume: volume.clone(), cache: what.clone(), what: what.clone() };
+        let without = Refusal::DirtyWithoutCache {
+            why: what.clone(),
+            refusal: Box::new(EngineError::refused(elsewhere)),
+        };
+        let not_here = Refusal::DirtyNotHere { volume: volume.clone(), cache: cache.clone() };
+        let read_only = Refusal::DirtyReadOnly { volume: volume.clone(), cache };
         let snapshot = Refusal::Snapshot { store: "s".to_owned(), volume: volume.clone() };
         let none = Refusal::NoStoreVolume { store: "s".to_owned(), volume: volume.clone() };
         let empty = Refusal::EmptyOrigin { volume: volume.clone(), origin: origin.clone() };
+        let far = Refusal::RemoteOrigin { origin: what.clone(), why: what };
         let gone = Refusal::OriginGone { volume, origin };
-        for (refusal, kind, words) in [
+        let refusals = [
             (doubt, "dirty-doubtful", "--trust-dirty v"),
+            (without, "dirty-doubtful", "--drop-dirty v"),
             (not_here, "dirty-doubtful", "--drop-dirty v"),
+            (read_only, "dirty-doubtful", "mode=write-through"),
             (snapshot, "volume-refused", "mode=read-only"),
             (none, "origin-missing", "create-volume"),
             (empty, "origin-missing", "truncate"),
+            (far, "origin-missing", "server"),
             (gone, "origin-missing", "restore its origin"),
-        ] {
-            let (found, command) = remedy("v", &refusal.to_string());
-            assert!(found == kind && command.contains(words), "{refusal}: {found}, {command}");
-        }
-        for (why, words) in [
-            ("cannot open /o: Permission denied (EACCES)", "chmod"),
-            ("/o does not answer", "server"),
-            (
-                "volume \"v\" has dirty data on the cache /c, so it cannot start as read-only",
-                "mode=write-through",
-            ),
-        ] {
-            assert!(remedy("v", why).1.contains(words), "{why}");
+        ];
+        let refusals = refusals.map(|(refusal, kind, words)| (EngineError::refused(refusal), kind, words));
+        let failed = |errno| EngineError::io("cannot open /o", io::Error::from_raw_os_error(errno));
+        let (eperm, enoent, eacces) = (1, 2, 13);
+        let others = [
+            (failed(eacces), "origin-missing", "chmod"),
+            (failed(eperm), "origin-missing", "chmod"),
+            (failed(enoent), "origin-missing", "restore its origin"),
+            (EngineError::NoAnswer { place: "/o".to_owned() }, "origin-missing", "server"),
+        ];
+        for (error, kind, words) in refusals.into_iter().chain(others) {
+            let (found, command) = remedy("v", Remedy::of(&error));
+            assert!(found == kind && command.contains(words), "{error}: {found}, {command}");
         }
     }
 

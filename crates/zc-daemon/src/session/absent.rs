@@ -14,6 +14,7 @@
 //!
 //! It does not check for the origin again (`returning` does).
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -37,12 +38,68 @@ pub(crate) struct Absent {
     /// Reason why it is not served.
     pub(crate) why: String,
     #[serde(skip)]
+    pub(crate) remedy: Remedy,
+    #[serde(skip)]
     pub(crate) volume: VolumeConfig,
 }
 
 impl Absent {
     fn new(volume: &VolumeConfig, why: &EngineError) -> Self {
-        Self { name: volume.name.clone(), why: why.to_string(), volume: volume.clone() }
+        let remedy = Remedy::of(why);
+        Self { name: volume.name.clone(), why: why.to_string(), remedy, volume: volume.clone() }
+    }
+}
+
+/// Kind of action that serves an absent volume again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Remedy {
+    /// Destage its dirty data in a mode that writes to the origin.
+    Destage,
+    /// Restore cache and origin, or decide on dirty data that may not be the newest.
+    DecideOnDirty,
+    /// Restore the cache, or discard dirty data that is not here.
+    DropDirty,
+    /// Serve the snapshot as read-only.
+    ReadOnly,
+    CreateVolume,
+    /// Give the origin a size.
+    Extend,
+    /// Let the daemon's user open the origin.
+    Permit,
+    /// Check the server or device behind the origin.
+    CheckServer,
+    RestoreOrigin,
+}
+
+impl Remedy {
+    pub(crate) fn of(error: &EngineError) -> Self {
+        match error {
+            EngineError::Refused(refusal) => match &**refusal {
+                Refusal::DirtyReadOnly { .. } => Self::Destage,
+                Refusal::DirtyInDoubt { .. } => Self::DecideOnDirty,
+                Refusal::DirtyElsewhere { .. }
+                | Refusal::DirtyNotHere { .. }
+                | Refusal::DirtyInOtherDomain { .. } => Self::DropDirty,
+                Refusal::DirtyWithoutCache { refusal, .. } => Self::of(refusal),
+                Refusal::Snapshot { .. } => Self::ReadOnly,
+                Refusal::NoStoreVolume { .. } => Self::CreateVolume,
+                Refusal::EmptyOrigin { .. } => Self::Extend,
+                Refusal::RemoteOrigin { .. } => Self::CheckServer,
+                _ => Self::RestoreOrigin,
+            },
+            EngineError::NoAnswer { .. } => Self::CheckServer,
+            EngineError::Io { source, .. } => Self::of_source(Some(source)),
+            EngineError::File(error) => {
+                let source = std::error::Error::source(error);
+                Self::of_source(source.and_then(|source| source.downcast_ref()))
+            }
+            _ => Self::RestoreOrigin,
+        }
+    }
+
+    fn of_source(source: Option<&io::Error>) -> Self {
+        let is_denied = source.is_some_and(|source| source.kind() == io::ErrorKind::PermissionDenied);
+        if is_denied { Self::Permit } else { Self::RestoreOrigin }
     }
 }
 
@@ -139,16 +196,14 @@ fn was_served(config: &Config, volume: &VolumeConfig) -> Result<bool, EngineErro
 pub(crate) fn leave_out_unservable(
     config: &Config,
     options: &StartOptions,
-    unservable: &[(String, String)],
+    mut unservable: Vec<(String, EngineError)>,
 ) -> Result<(Config, Vec<Absent>), EngineError> {
-    let why = |volume: &VolumeConfig| {
-        unservable.iter().find(|(name, _)| *name == volume.name).map(|(_, why)| why.clone())
-    };
-    let absent = config
-        .volumes
-        .iter()
-        .filter_map(|volume| Some((volume, EngineError::refused(Refusal::Volume(why(volume)?)))));
-    without(config, options, absent.collect())
+    let absent = config.volumes.iter().filter_map(|volume| {
+        let at = unservable.iter().position(|(name, _)| *name == volume.name)?;
+        Some((volume, unservable.swap_remove(at).1))
+    });
+    let absent = absent.collect();
+    without(config, options, absent)
 }
 
 /// The configuration without volumes that cannot be served, and those volumes. Refused if that is no way out.

@@ -61,7 +61,7 @@ impl Checked {
                     .push(format!("{error}; it is in use by the running daemon, so it was not checked"));
             }
             Err(EngineError::Unservable(volumes)) => {
-                self.problems.extend(volumes.into_iter().map(|(_, why)| why));
+                self.problems.extend(volumes.into_iter().map(|(_, error)| error.to_string()));
             }
             Err(error) => self.problems.push(error.to_string()),
         }

@@ -547,19 +547,15 @@ pub(crate) fn judge(
     let is_stuck = |(volume, paired): &(&zc_config::VolumeConfig, &Paired)| {
         paired.may_be_dirty && volume.mode == zc_core::Mode::ReadOnly
     };
-    let why = |volume: &zc_config::VolumeConfig| {
-        format!(
-            "volume \"{}\" has dirty data on the cache {}, so it cannot start as read-only; start it in another \
-             mode, `zcctl flush {0}`, then change the mode",
-            volume.name,
-            known.cache_path.display()
-        )
+    let refusal = |volume: &zc_config::VolumeConfig| {
+        let (volume, cache) = (volume.name.clone(), known.cache_path.to_owned());
+        (volume.clone(), EngineError::refused(Refusal::DirtyReadOnly { volume, cache }))
     };
     let stuck: Vec<_> = config.volumes.iter().zip(&paired).filter(is_stuck).collect();
     if stuck.is_empty() {
         return Ok(paired);
     }
-    Err(EngineError::Unservable(stuck.iter().map(|(volume, _)| (volume.name.clone(), why(volume))).collect()))
+    Err(EngineError::Unservable(stuck.iter().map(|(volume, _)| refusal(volume)).collect()))
 }
 
 /// Marks epochs as clean that the operator discards or discarded before, as if their intent had not reached the

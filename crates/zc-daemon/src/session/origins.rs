@@ -28,7 +28,7 @@ pub(crate) fn create(
         if origin.is_none() {
             match Origin::create(volume, stores) {
                 Ok(created) => *origin = Some(created),
-                Err(error) => failed.push((volume.name.clone(), error.to_string())),
+                Err(error) => failed.push((volume.name.clone(), error)),
             }
         }
     }

@@ -134,14 +134,14 @@ pub(crate) fn pair(known: &Known<'_>, candidates: &[Candidate<'_>]) -> Result<Ve
             Some(record) => match judge(known, candidate, record) {
                 Ok(verdict) => verdict,
                 Err(error) => {
-                    refused.push((candidate.name.to_owned(), error.to_string()));
+                    refused.push((candidate.name.to_owned(), error));
                     continue;
                 }
             },
             None if is_missed(known, candidate) => {
                 let (volume, cache) = (candidate.name.to_owned(), known.cache_path.to_owned());
                 let refusal = Refusal::DirtyNotHere { volume, cache };
-                refused.push((candidate.name.to_owned(), refusal.to_string()));
+                refused.push((candidate.name.to_owned(), EngineError::refused(refusal)));
                 continue;
             }
             None => {

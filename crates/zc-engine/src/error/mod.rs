@@ -22,7 +22,7 @@ pub enum EngineError {
     Refused(Box<Refusal>),
     /// Volumes that cannot be served as things stand, by name, and why. Others can. Nothing was changed.
     #[error("{}", reasons(.0))]
-    Unservable(Vec<(String, String)>),
+    Unservable(Vec<(String, EngineError)>),
     /// Another program has it.
     #[error("{0}")]
     InUse(String),
@@ -61,8 +61,8 @@ pub enum EngineError {
     DataPlane(String),
 }
 
-fn reasons(volumes: &[(String, String)]) -> String {
-    volumes.iter().map(|(_, why)| why.as_str()).collect::<Vec<_>>().join("; ")
+fn reasons(volumes: &[(String, EngineError)]) -> String {
+    volumes.iter().map(|(_, error)| error.to_string()).collect::<Vec<_>>().join("; ")
 }
 
 fn reason(source: &io::Error) -> String {

@@ -258,6 +258,17 @@ pub enum Refusal {
         /// The cache.
         cache: PathBuf,
     },
+    /// A volume's dirty data can reach its origin in no mode that never writes there.
+    #[error(
+        "volume \"{volume}\" has dirty data on the cache {}, so it cannot start as read-only; start it in another mode, \
+         `zcctl flush {volume}`, then change the mode", .cache.display()
+    )]
+    DirtyReadOnly {
+        /// The volume.
+        volume: String,
+        /// The cache.
+        cache: PathBuf,
+    },
     /// A volume's dirty data was written in another dedup domain.
     #[error(
         "volume \"{volume}\" has dirty data on the cache {}, and {what}; set it back until the origin {origin} has \
@@ -300,9 +311,6 @@ pub enum Refusal {
         /// Reason why it cannot be served.
         error: Box<EngineError>,
     },
-    /// A volume cannot be served.
-    #[error("{0}")]
-    Volume(String),
     /// No volume can be served.
     #[error("no volume can be served: {}", .0.join("; "))]
     NoVolume(Vec<String>),
