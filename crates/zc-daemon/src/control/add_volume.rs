@@ -23,7 +23,7 @@ use zc_config::Config;
 
 use crate::control::{InForce, Shared};
 use crate::program::StartOptions;
-use crate::session::cache_device::check_debts;
+use crate::session::cache_device::check_dirty_elsewhere;
 use crate::session::check::makeable;
 use crate::session::distinct::check_distinct;
 use crate::session::looks;
@@ -34,8 +34,8 @@ use crate::session::serving::{self, Served};
 use crate::session::without_cache;
 use zc_engine::error::EngineError;
 use zc_engine::front::settings;
-use zc_engine::origin::Facing;
 use zc_engine::origin::Origin;
+use zc_engine::origin::OriginStat;
 use zc_engine::origin::stores::Stores;
 use zc_engine::shard::commands::Command;
 use zc_engine::state::ledger::Ledger;
@@ -71,7 +71,7 @@ impl Changed {
 struct Prepared {
     config: Config,
     origins: Vec<Origin>,
-    facing: Vec<Facing>,
+    origin_stats: Vec<OriginStat>,
     sizes: Vec<u64>,
     paired: Vec<Paired>,
 }
@@ -260,8 +260,8 @@ fn judge(
     let origins = origins::open_existing(config, stores)?;
     let sizes = origins::sizes(config, &origins)?;
     let superblock = ledger.superblock();
-    let debts = open::debts(config, &StartOptions::default(), &origins)?;
-    check_debts(config, &debts, Some(&superblock.uuid))?;
+    let dirty_elsewhere = open::dirty_elsewhere(config, &StartOptions::default(), &origins)?;
+    check_dirty_elsewhere(config, &dirty_elsewhere, Some(&superblock.uuid))?;
     let (table, state) = (ledger.table(), ledger.state().snapshot());
     let cache_path: PathBuf = config.cache.path.clone();
     let known = Known {
@@ -293,26 +293,26 @@ fn prepare(
     let uuid = ledger.superblock().uuid;
     open::disown_others(&config, &uuid, &without_cache::paired_origins(&config, &origins, true)?)?;
     let origins: Vec<_> = origins.into_iter().flatten().collect();
-    let facing = origins.iter().map(Facing::of).collect::<Result<_, _>>()?;
-    Ok(Prepared { config, origins, facing, sizes, paired })
+    let origin_stats = origins.iter().map(OriginStat::of).collect::<Result<_, _>>()?;
+    Ok(Prepared { config, origins, origin_stats, sizes, paired })
 }
 
 /// Durably records the pairing, and the volumes that may become dirty.
 fn record(prepared: &Prepared, ledger: &Ledger) -> Result<(), EngineError> {
-    let Prepared { config, facing, paired, .. } = prepared;
-    let volumes = || config.volumes.iter().zip(facing).zip(paired);
+    let Prepared { config, origin_stats, paired, .. } = prepared;
+    let volumes = || config.volumes.iter().zip(origin_stats).zip(paired);
     ledger.set_table(|table| {
-        for ((volume, facing), paired) in volumes() {
-            let record = serving::record(volume, &facing.identity, facing.len_bytes, paired);
+        for ((volume, origin_stat), paired) in volumes() {
+            let record = serving::record(volume, &origin_stat.identity, origin_stat.len_bytes, paired);
             table.records.retain(|known| known.id != record.id);
             table.records.push(record);
         }
     })?;
     ledger.state().update(|state| {
-        for ((volume, facing), paired) in volumes() {
+        for ((volume, origin_stat), paired) in volumes() {
             // Discarded epochs must be discarded again until a session has ended cleanly.
             let given_up = state.volumes.get(&volume.name).map_or(0, |entry| entry.given_up);
-            let entry = VolumeState { given_up, ..serving::state(volume, &facing.identity, paired) };
+            let entry = VolumeState { given_up, ..serving::state(volume, &origin_stat.identity, paired) };
             state.volumes.insert(volume.name.clone(), entry);
         }
     })?;

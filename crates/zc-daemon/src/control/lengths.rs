@@ -25,7 +25,7 @@ use zc_core::VolumeId;
 use crate::control::Shared;
 use crate::limits::{LENGTHS_PAUSE_MS, ORIGIN_LOOK_MS};
 use zc_engine::shard::commands::Command;
-use zc_engine::shard::lengths::Measured;
+use zc_engine::shard::lengths::OriginProbe;
 
 type Answer = oneshot::Receiver<std::io::Result<u64>>;
 
@@ -49,7 +49,7 @@ pub(crate) async fn look_at_lengths(shared: Arc<Shared>) {
 
 impl Shared {
     /// Measures an origin. Returns the pending measurement if it does not respond in time.
-    async fn look_at(&self, origin: &Measured) -> Option<Answer> {
+    async fn look_at(&self, origin: &OriginProbe) -> Option<Answer> {
         let (tell, mut answer) = oneshot::channel();
         let probe = origin.probe.clone();
         let measure = move || {
@@ -69,8 +69,8 @@ impl Shared {
         None
     }
 
-    async fn origin_cut(&self, origin: &Measured, len_bytes: u64) {
-        let Measured { volume, name, size_bytes, .. } = origin;
+    async fn origin_cut(&self, origin: &OriginProbe, len_bytes: u64) {
+        let OriginProbe { volume, name, size_bytes, .. } = origin;
         self.mailbox.send(Command::Withdraw(*volume));
         // Reported only after it is durable, so that a later kill finds it.
         let owned = name.clone();

@@ -60,7 +60,7 @@ use crate::limits::{
 };
 use crate::observe::events::Events;
 use crate::observe::exposition::{Format, Scrape};
-use crate::observe::live::{Live, Seen};
+use crate::observe::live::{Live, Snapshot};
 use crate::observe::verdict::{Incidents, LOOK_MS, Look, Verdict};
 use crate::program::Hooks;
 use crate::session::absent::Absent;
@@ -764,7 +764,7 @@ impl Shared {
         let volumes = self.infos();
         let Judged { verdict, absent, .. } = self.judge(&stats, &volumes);
         let events = self.events.lock().unwrap_or_else(PoisonError::into_inner).newest(LIVE_EVENTS_MAX);
-        Ok(Live::of(Seen {
+        Ok(Live::of(Snapshot {
             unix_s: unix_s(),
             stats,
             cache_path: self.cache_path(),

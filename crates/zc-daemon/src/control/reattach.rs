@@ -38,20 +38,20 @@ use crate::session::pair::{Answers, Known, Paired, RisksBefore, When};
 use zc_engine::error::EngineError;
 use zc_engine::error::refusal::Refusal;
 use zc_engine::front::settings;
-use zc_engine::origin::Facing;
+use zc_engine::origin::OriginStat;
 use zc_engine::shard::commands::{Command, Mailbox};
-use zc_engine::shard::pause::{Looked, Replacement};
+use zc_engine::shard::pause::{OpenResources, Replacement};
 use zc_engine::state::ledger::Ledger;
 use zc_engine::state::risk::Risks;
 
 pub(super) const COLD_REASON: &str = "the cache device had failed";
 
 /// A device that is the cache as it was left, or the one that takes its place.
-pub(super) struct Found {
+pub(super) struct FoundCache {
     pub(super) device: CacheDevice,
     pub(super) manager: ManagerConfig,
     pub(super) paired: Vec<Paired>,
-    pub(super) facing: Vec<Facing>,
+    pub(super) origin_stats: Vec<OriginStat>,
 }
 
 /// Served volumes in their present state.
@@ -112,7 +112,7 @@ impl Shared {
         Ok(json!({ "path": path, "dirty": stats.dirty, "lost_writes": lost }))
     }
 
-    pub(super) async fn look(&self, pause: bool) -> Result<Looked, String> {
+    pub(super) async fn look(&self, pause: bool) -> Result<OpenResources, String> {
         let (reply, looked) = oneshot::channel();
         self.mailbox.send(Command::Look { pause, reply });
         let looked = looked.await.map_err(|_| "the data plane is busy or has ended".to_owned())?;
@@ -140,9 +140,9 @@ pub(super) enum Ended {
 pub(super) fn examine(
     served: &Served,
     ledger: &Ledger,
-    looked: &Looked,
+    looked: &OpenResources,
     ended: Ended,
-) -> Result<Found, EngineError> {
+) -> Result<FoundCache, EngineError> {
     let config = &served.config;
     let last = ledger.superblock();
     let device = CacheDevice::again(config, &last.uuid, &looked.cache, looked.journal.as_ref())?;
@@ -166,29 +166,33 @@ pub(super) fn examine(
         answers: Answers::default(),
         risks: RisksBefore { said: Some(&Risks::of(&looked.lost)), clients_may_live: true },
     };
-    let of = |id: VolumeId| looked.facing.iter().find(|(other, _)| *other == id).map(|(_, facing)| *facing);
-    let facing: Vec<Facing> = served.volumes.iter().filter_map(|(_, volume)| of(volume.id)).collect();
-    let found = |facing: &Facing| open::Found { identity: Some(facing.identity), changed: None };
-    let found: Vec<_> = facing.iter().map(found).collect();
+    let of = |id: VolumeId| {
+        looked.origin_stats.iter().find(|(other, _)| *other == id).map(|(_, origin_stat)| *origin_stat)
+    };
+    let origin_stats: Vec<OriginStat> =
+        served.volumes.iter().filter_map(|(_, volume)| of(volume.id)).collect();
+    let found =
+        |origin_stat: &OriginStat| open::OriginFound { identity: Some(origin_stat.identity), changed: None };
+    let found: Vec<_> = origin_stats.iter().map(found).collect();
     let sizes: Vec<u64> = served.volumes.iter().map(|(_, volume)| volume.size_bytes).collect();
     let paired = open::judge(config, &known, &found, &sizes)?;
     let ids = served.volumes.iter().map(|(_, volume)| volume.id);
     if !ids.eq(paired.iter().map(|paired| paired.id)) {
         return Err(EngineError::refused(Refusal::OtherVolumes(place)));
     }
-    Ok(Found { device, manager, paired, facing })
+    Ok(FoundCache { device, manager, paired, origin_stats })
 }
 
 /// Starts a session on the cache, which must be unused.
-pub(super) fn begin(served: &Served, ledger: &Ledger, found: Found) -> Result<Replacement, EngineError> {
-    let Found { device, manager, mut paired, facing } = found;
+pub(super) fn begin(served: &Served, ledger: &Ledger, found: FoundCache) -> Result<Replacement, EngineError> {
+    let FoundCache { device, manager, mut paired, origin_stats } = found;
     let config = &served.config;
     let cold = paired.iter().any(|paired| paired.cold_reason.is_some());
     let (mut session, given_up) = open::start_session(config, &device, ledger.state(), &mut paired, cold)?;
     ledger.replace(session.on_media(&device));
     let write_back = served.volumes.iter().filter(|(_, volume)| volume.mode == Mode::WriteBack);
     let write_back: Vec<String> = write_back.map(|(name, _)| name.clone()).collect();
-    open::record_pairing(config, ledger, &session, &facing, &paired, &given_up, &write_back)?;
+    open::record_pairing(config, ledger, &session, &origin_stats, &paired, &given_up, &write_back)?;
     let volumes: Vec<VolumeConfig> = served
         .volumes
         .iter()

@@ -44,7 +44,7 @@ use zc_config::Config;
 use zc_core::units::SizeOrShare;
 use zc_core::{Mode, VolumeId};
 
-use crate::control::reattach::{self, COLD_REASON, Ended, Found, Paused, Served, blocking};
+use crate::control::reattach::{self, COLD_REASON, Ended, FoundCache, Paused, Served, blocking};
 use crate::control::{InForce, Shared};
 use crate::limits::{DRAIN_LOOK_MS, DRAIN_REST_MS};
 use crate::session::new_device::{self, NewDevice};
@@ -52,7 +52,7 @@ use crate::session::pair::Paired;
 use zc_engine::error::EngineError;
 use zc_engine::shard::close::in_time;
 use zc_engine::shard::commands::Command;
-use zc_engine::shard::pause::{Closed, Looked, Replacement};
+use zc_engine::shard::pause::{Closed, OpenResources, Replacement};
 use zc_engine::shard::stats::ShardStats;
 use zc_engine::state::ledger::Ledger;
 use zc_engine::state::moved::Moved;
@@ -286,7 +286,7 @@ struct Move {
     before: Served,
     after: Served,
     new: NewDevice,
-    looked: Looked,
+    looked: OpenResources,
     closed: Closed,
 }
 
@@ -297,7 +297,7 @@ impl Move {
             Ok(replacement) => Ok((replacement, None)),
             Err(error) => {
                 tracing::error!("{error}; the cache stays on its old device");
-                let looked = Looked { lost: self.closed.owes_loss.clone(), ..self.looked };
+                let looked = OpenResources { lost: self.closed.owes_loss.clone(), ..self.looked };
                 let found = reattach::examine(&self.before, &self.ledger, &looked, Ended::Closed)?;
                 reattach::begin(&self.before, &self.ledger, found).map(|old| (old, Some(error)))
             }
@@ -338,12 +338,12 @@ impl Move {
                 Moved::write(Some(&moved), dir)?;
             }
             let manager = device.manager_config(config)?;
-            let facing = |(_, volume): &(String, VolumeConfig)| {
-                let of = self.looked.facing.iter().find(|(id, _)| *id == volume.id);
-                of.map(|(_, facing)| *facing)
+            let origin_stat = |(_, volume): &(String, VolumeConfig)| {
+                let of = self.looked.origin_stats.iter().find(|(id, _)| *id == volume.id);
+                of.map(|(_, origin_stat)| *origin_stat)
             };
-            let facing = self.after.volumes.iter().filter_map(facing).collect();
-            let found = Found { device, manager, paired: self.paired(), facing };
+            let origin_stats = self.after.volumes.iter().filter_map(origin_stat).collect();
+            let found = FoundCache { device, manager, paired: self.paired(), origin_stats };
             reattach::begin(&self.after, &self.ledger, found)
         })();
         begun.inspect_err(|_| {

@@ -23,7 +23,7 @@ use tokio::sync::oneshot;
 use zc_core::VolumeId;
 
 use crate::control::Shared;
-use zc_engine::origin::Facing;
+use zc_engine::origin::OriginStat;
 use zc_engine::shard::commands::Command;
 
 impl Shared {
@@ -39,12 +39,12 @@ impl Shared {
         if let Some(wanted) = size_bytes {
             check_wanted(name, wanted, before_bytes)?;
         }
-        let facing = self.measure(config.id, size_bytes).await?;
-        check_measured(name, facing.len_bytes, before_bytes, size_bytes)?;
-        let new_bytes = facing.len_bytes;
+        let origin_stat = self.measure(config.id, size_bytes).await?;
+        check_measured(name, origin_stat.len_bytes, before_bytes, size_bytes)?;
+        let new_bytes = origin_stat.len_bytes;
         if new_bytes > before_bytes {
             let owned = name.to_owned();
-            self.on_media(move |ledger| ledger.origin_grew(&owned, &facing)).await?;
+            self.on_media(move |ledger| ledger.origin_grew(&owned, &origin_stat)).await?;
             self.grow(config.id, new_bytes).await?;
             config.size_bytes = new_bytes;
             if let Some(mut info) = self.registry.volumes.get_mut(name) {
@@ -63,7 +63,7 @@ impl Shared {
         }))
     }
 
-    async fn measure(&self, volume: VolumeId, at_least_bytes: Option<u64>) -> Result<Facing, String> {
+    async fn measure(&self, volume: VolumeId, at_least_bytes: Option<u64>) -> Result<OriginStat, String> {
         let (reply, measured) = oneshot::channel();
         self.mailbox.send(Command::Measure { volume, at_least_bytes, reply });
         let measured = measured.await.map_err(|_| "the data plane is busy or has ended".to_owned())?;

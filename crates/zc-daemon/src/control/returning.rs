@@ -15,7 +15,7 @@ use std::time::Duration;
 use crate::control::Shared;
 use crate::limits::{ABSENT_PAUSE_MAX_MS, ABSENT_PAUSE_MIN_MS, ORIGIN_LOOK_MS};
 use crate::session::absent::Absent;
-use crate::session::looks::Look;
+use crate::session::looks::OriginCheck;
 use crate::session::pair::When;
 use zc_engine::error::EngineError;
 use zc_engine::shard::commands::Command;
@@ -27,7 +27,7 @@ pub(crate) async fn look_for_absent(shared: Arc<Shared>) {
     loop {
         tokio::time::sleep(Duration::from_millis(pause_ms)).await;
         pause_ms = (pause_ms * 2).min(ABSENT_PAUSE_MAX_MS);
-        hanging.retain(|_, look: &mut Look| look.hangs());
+        hanging.retain(|_, look: &mut OriginCheck| look.hangs());
         for absent in shared.absent() {
             if hanging.contains_key(&absent.name) {
                 continue;
@@ -41,8 +41,12 @@ pub(crate) async fn look_for_absent(shared: Arc<Shared>) {
 
 impl Shared {
     /// Serves an absent volume, if its origin is present. A hung check is added to `hanging`.
-    async fn look_for(&self, absent: &Absent, hanging: &mut BTreeMap<String, Look>) -> Result<(), String> {
-        let look = Look::begin(&absent.volume, &self.stores).map_err(|error| error.to_string())?;
+    async fn look_for(
+        &self,
+        absent: &Absent,
+        hanging: &mut BTreeMap<String, OriginCheck>,
+    ) -> Result<(), String> {
+        let look = OriginCheck::begin(&absent.volume, &self.stores).map_err(|error| error.to_string())?;
         let wait = move || (look.wait(Duration::from_millis(ORIGIN_LOOK_MS)), look);
         let looked = tokio::task::spawn_blocking(wait).await;
         let (outcome, look) = looked.map_err(|_| "the check of its origin was interrupted".to_owned())?;

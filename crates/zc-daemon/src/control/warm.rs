@@ -13,7 +13,7 @@ use zc_core::Mode;
 
 use crate::control::Shared;
 use zc_engine::shard::commands::Command;
-use zc_engine::shard::warm::{Ask, More};
+use zc_engine::shard::warm::{WarmCommand, WarmRanges};
 
 /// Ranges as they come: first byte and length.
 pub(crate) struct Ranges {
@@ -23,7 +23,7 @@ pub(crate) struct Ranges {
 
 impl Ranges {
     /// Checks them against the volume.
-    fn of(self, config: &VolumeConfig) -> Result<More, String> {
+    fn of(self, config: &VolumeConfig) -> Result<WarmRanges, String> {
         let size_bytes = config.size_bytes;
         let inside = |(start, len): (u64, u64)| {
             let end = start.checked_add(len).filter(|end| *end <= size_bytes && len > 0);
@@ -31,7 +31,7 @@ impl Ranges {
                 .ok_or_else(|| format!("{len} bytes from {start} on are no range of its {size_bytes} bytes"))
         };
         let ranges = self.ranges.into_iter().map(inside).collect::<Result<Vec<Range<u64>>, _>>()?;
-        Ok(More { ranges, is_last: self.is_last })
+        Ok(WarmRanges { ranges, is_last: self.is_last })
     }
 }
 
@@ -54,27 +54,27 @@ impl Shared {
             return Err("the cache device is offline; `zcctl status` shows the remedy".to_owned());
         }
         let more = ranges.of(&config).map_err(|why| format!("volume \"{name}\": {why}"))?;
-        self.ask_warm(name, Ask::Start { more, limit_bytes_per_s }).await
+        self.ask_warm(name, WarmCommand::Start { more, limit_bytes_per_s }).await
     }
 
     /// Gives a warm-up further ranges.
     pub(crate) async fn warm_add(&self, name: &str, ranges: Ranges) -> Result<Value, String> {
         let config = self.volume_config(name).await?;
         let more = ranges.of(&config).map_err(|why| format!("volume \"{name}\": {why}"))?;
-        self.ask_warm(name, Ask::Add(more)).await
+        self.ask_warm(name, WarmCommand::Add(more)).await
     }
 
     /// Returns the progress of a warm-up, and extends its time-out.
     pub(crate) async fn warm_status(&self, name: &str) -> Result<Value, String> {
-        self.ask_warm(name, Ask::Look).await
+        self.ask_warm(name, WarmCommand::Look).await
     }
 
     /// Ends a warm-up.
     pub(crate) async fn warm_stop(&self, name: &str) -> Result<Value, String> {
-        self.ask_warm(name, Ask::Stop).await
+        self.ask_warm(name, WarmCommand::Stop).await
     }
 
-    async fn ask_warm(&self, name: &str, ask: Ask) -> Result<Value, String> {
+    async fn ask_warm(&self, name: &str, ask: WarmCommand) -> Result<Value, String> {
         let volume = self.id_of(name)?;
         let (reply, answer) = oneshot::channel();
         self.mailbox.send(Command::Warm { volume, ask, reply });

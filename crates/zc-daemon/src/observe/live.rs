@@ -24,7 +24,7 @@ const STEPS: usize = BOUNDS_NS.len() + 1;
 
 /// State of the daemon at one time.
 #[derive(Debug)]
-pub(crate) struct Seen {
+pub(crate) struct Snapshot {
     /// Seconds since 1970, by the machine's clock.
     pub(crate) unix_s: u64,
     pub(crate) stats: Box<ShardStats>,
@@ -148,7 +148,7 @@ struct Volume {
 }
 
 impl Live {
-    pub(crate) fn of(seen: Seen) -> Self {
+    pub(crate) fn of(seen: Snapshot) -> Self {
         let stats = &seen.stats;
         let paths = Path::WORDS.map(|(word, path)| (word, OnPath::of(path, stats.durations.values())));
         let volume = |(name, info): &(String, VolumeInfo)| Volume {
@@ -189,7 +189,7 @@ fn manager(stats: &ShardStats, name: &str) -> u64 {
 }
 
 impl Cache {
-    fn of(seen: &Seen) -> Self {
+    fn of(seen: &Snapshot) -> Self {
         let stats = &seen.stats;
         let extents = |count: u64| count.saturating_mul(seen.extent_bytes.into());
         let units = |count: u64| count.saturating_mul(seen.weu_bytes.into());
@@ -279,8 +279,8 @@ mod tests {
     use super::*;
     use crate::observe::verdict::Level;
 
-    fn seen(stats: ShardStats) -> Seen {
-        Seen {
+    fn seen(stats: ShardStats) -> Snapshot {
+        Snapshot {
             unix_s: 7,
             stats: Box::new(stats),
             cache_path: "/dev/c".into(),
@@ -352,7 +352,7 @@ mod tests {
             device: None,
         };
         let volumes = ["db", "vm"].map(|name| (name.to_owned(), info.clone()));
-        let live = Live::of(Seen { volumes: volumes.into(), ..seen(stats) });
+        let live = Live::of(Snapshot { volumes: volumes.into(), ..seen(stats) });
         let [db, vm] = live.volumes.as_slice() else { panic!("there are two volumes") };
         assert_eq!((db.share, db.pins), (None, Some(pins)));
         assert_eq!((vm.share, vm.pins), (Some(share), None));

@@ -82,7 +82,7 @@ pub(crate) struct Verdict {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Kind {
+enum IncidentKind {
     Verification,
     CacheError,
     OriginError,
@@ -94,10 +94,10 @@ enum Kind {
 
 /// Times of the last change of counters. Volumes and stores by name; the empty name is the cache.
 #[derive(Debug, Default)]
-pub(crate) struct Incidents(BTreeMap<(Kind, String), Seen>);
+pub(crate) struct Incidents(BTreeMap<(IncidentKind, String), IncidentState>);
 
 #[derive(Debug, Clone, Copy)]
-struct Seen {
+struct IncidentState {
     count: u64,
     at_ms: u64,
     /// An operator has seen it, and nothing happened since.
@@ -138,42 +138,42 @@ impl Incidents {
     ) {
         let now_ms = stats.uptime_ms;
         let manager = |name: &str| stats.manager.get(name).copied().unwrap_or(0);
-        self.count(Kind::Verification, "", manager("failed_hits"), now_ms);
-        self.count(Kind::CacheError, "", stats.driver.device_errors, now_ms);
+        self.count(IncidentKind::Verification, "", manager("failed_hits"), now_ms);
+        self.count(IncidentKind::CacheError, "", stats.driver.device_errors, now_ms);
         for (name, traffic) in &stats.traffic {
             // Errors of read-ahead and destaging fail no request of a client.
             let failed = traffic.origin_errors.min(traffic.failed_by_device);
-            self.count(Kind::OriginError, name, failed, now_ms);
+            self.count(IncidentKind::OriginError, name, failed, now_ms);
         }
         for (name, dirty) in &stats.dirty {
-            self.count(Kind::Unreadable, name, dirty.unreadable, now_ms);
-            self.count(Kind::Dropped, name, dirty.dropped_commits, now_ms);
+            self.count(IncidentKind::Unreadable, name, dirty.unreadable, now_ms);
+            self.count(IncidentKind::Dropped, name, dirty.dropped_commits, now_ms);
         }
         for (name, info) in volumes {
-            self.count(Kind::Cold, name, u64::from(info.cold_reason.is_some()), now_ms);
+            self.count(IncidentKind::Cold, name, u64::from(info.cold_reason.is_some()), now_ms);
         }
         for store in stores {
-            self.count(Kind::StoreTorn, &store.name, u64::from(store.torn), now_ms);
+            self.count(IncidentKind::StoreTorn, &store.name, u64::from(store.torn), now_ms);
         }
     }
 
-    fn count(&mut self, kind: Kind, name: &str, count: u64, now_ms: u64) {
+    fn count(&mut self, kind: IncidentKind, name: &str, count: u64, now_ms: u64) {
         let key = (kind, name.to_owned());
         let before = self.0.get(&key).copied();
         // A counter that decreased belongs to a new manager.
         if count > 0 && before.is_none_or(|before| before.count != count) {
-            self.0.insert(key, Seen { count, at_ms: now_ms, is_cleared: false });
+            self.0.insert(key, IncidentState { count, at_ms: now_ms, is_cleared: false });
         }
     }
 
     /// Returns the count, if it increased within the last hour.
-    fn recent(&self, kind: Kind, name: &str, now_ms: u64) -> Option<u64> {
+    fn recent(&self, kind: IncidentKind, name: &str, now_ms: u64) -> Option<u64> {
         let seen = self.0.get(&(kind, name.to_owned()))?;
         seen.counts_at(now_ms).then_some(seen.count)
     }
 }
 
-impl Seen {
+impl IncidentState {
     const fn counts_at(&self, now_ms: u64) -> bool {
         !self.is_cleared && now_ms.saturating_sub(self.at_ms) < INCIDENT_MS
     }
@@ -199,7 +199,7 @@ impl Verdict {
         reasons.extend(look.absent.iter().map(of_absent));
         reasons.extend(look.stores.iter().filter_map(of_store));
         let is_torn = |store: &&StoreLook| {
-            incidents.recent(Kind::StoreTorn, &store.name, look.stats.uptime_ms).is_some()
+            incidents.recent(IncidentKind::StoreTorn, &store.name, look.stats.uptime_ms).is_some()
         };
         reasons.extend(look.stores.iter().filter(is_torn).map(of_torn_store));
         reasons.sort_by_key(|reason| std::cmp::Reverse(reason.level));
@@ -248,7 +248,7 @@ fn of_cache(look: &Look<'_>, incidents: &Incidents) -> Vec<Reason> {
         reasons.push(reason("index-short", short.to_string(), follows, short.command()));
     }
     let now_ms = look.stats.uptime_ms;
-    if let Some(count) = incidents.recent(Kind::Verification, "", now_ms) {
+    if let Some(count) = incidents.recent(IncidentKind::Verification, "", now_ms) {
         reasons.push(reason(
             "verification-failed",
             format!("{count} reads of the cache failed verification, the last within the hour"),
@@ -260,7 +260,7 @@ fn of_cache(look: &Look<'_>, incidents: &Incidents) -> Vec<Reason> {
             ),
         ));
     }
-    if let Some(count) = incidents.recent(Kind::CacheError, "", now_ms) {
+    if let Some(count) = incidents.recent(IncidentKind::CacheError, "", now_ms) {
         reasons.push(reason(
             "cache-errors",
             format!("{count} operations of the cache device failed, the last within the hour"),
@@ -598,7 +598,7 @@ fn of_incidents(name: &str, info: &VolumeInfo, incidents: &Incidents, now_ms: u6
         reasons.push(Reason { kind, level: Level::Degraded, volume, store: None, what, follows, command });
     };
     let origin = info.origin.display();
-    if let Some(count) = incidents.recent(Kind::Unreadable, name, now_ms) {
+    if let Some(count) = incidents.recent(IncidentKind::Unreadable, name, now_ms) {
         add(
             "dirty-unreadable",
             format!("dirty data could not be read from the cache {count} times, the last within the hour"),
@@ -609,7 +609,7 @@ fn of_incidents(name: &str, info: &VolumeInfo, incidents: &Incidents, now_ms: u6
             ),
         );
     }
-    if incidents.recent(Kind::Dropped, name, now_ms).is_some() {
+    if incidents.recent(IncidentKind::Dropped, name, now_ms).is_some() {
         add(
             "commits-dropped",
             "the last commits before the previous session ended are incomplete on the cache and do not count"
@@ -621,7 +621,7 @@ fn of_incidents(name: &str, info: &VolumeInfo, incidents: &Incidents, now_ms: u6
             ),
         );
     }
-    if let Some(count) = incidents.recent(Kind::OriginError, name, now_ms) {
+    if let Some(count) = incidents.recent(IncidentKind::OriginError, name, now_ms) {
         add(
             "origin-errors",
             format!("its origin failed {count} times, the last within the hour"),
@@ -630,7 +630,7 @@ fn of_incidents(name: &str, info: &VolumeInfo, incidents: &Incidents, now_ms: u6
         );
     }
     if let Some(why) = &info.cold_reason
-        && incidents.recent(Kind::Cold, name, now_ms).is_some()
+        && incidents.recent(IncidentKind::Cold, name, now_ms).is_some()
     {
         add(
             "cold-start",

@@ -21,9 +21,9 @@ use std::sync::Arc;
 use zc_config::{Config, VolumeConfig};
 
 use crate::program::StartOptions;
-use crate::session::cache_device::Debt;
+use crate::session::cache_device::DirtyRecord;
 use crate::session::distinct::check_distinct;
-use crate::session::looks::{self, Found};
+use crate::session::looks::{self, OriginPath};
 use crate::session::pair;
 use crate::session::patience;
 use zc_engine::error::EngineError;
@@ -133,21 +133,21 @@ fn is_missing_device(path: &Path) -> bool {
 }
 
 /// Returns the dirty data of such volumes in caches, as far as their paths and names show.
-pub(crate) fn debts(config: &Config, absent: &[Absent]) -> Result<Vec<Debt>, EngineError> {
-    let mut debts = Vec::new();
+pub(crate) fn dirty_elsewhere(config: &Config, absent: &[Absent]) -> Result<Vec<DirtyRecord>, EngineError> {
+    let mut dirty_elsewhere = Vec::new();
     for remembered in state_dir::remembered_dirty(&config.cache.state_dir)? {
         // Its path may have changed, and has no identity to compare. Then its name decides.
         let is_owner = |absent: &&Absent| {
             remembered.volume == absent.name || remembered.is_of(&state_dir::place_of(&absent.volume), None)
         };
         let owners = absent.iter().filter(is_owner).map(|volume| volume.name.clone());
-        debts.extend(owners.map(|volume| Debt {
+        dirty_elsewhere.extend(owners.map(|volume| DirtyRecord {
             volume,
             cache: remembered.cache.clone(),
             known_as: remembered.volume.clone(),
         }));
     }
-    Ok(debts)
+    Ok(dirty_elsewhere)
 }
 
 /// Volumes whose origins cannot be opened, and why.
@@ -160,7 +160,7 @@ fn missing<'a>(
     for (volume, look) in config.volumes.iter().zip(looks::at_all(config.volumes.iter(), stores)) {
         match look {
             Err(error) if !error.is_in_use() => absent.push((volume, error)),
-            Ok(Found::Nothing) if !options.is_cold(&volume.name) && was_served(config, volume)? => {
+            Ok(OriginPath::Nothing) if !options.is_cold(&volume.name) && was_served(config, volume)? => {
                 absent.push((volume, pair::origin_gone(&volume.name, &volume.origin)));
             }
             Ok(_) | Err(_) => {}

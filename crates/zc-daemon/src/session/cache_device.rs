@@ -75,7 +75,7 @@ impl Drop for NewFiles {
 
 /// Dirty data of a configured volume in a cache.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Debt {
+pub(crate) struct DirtyRecord {
     pub(crate) volume: String,
     /// The cache's identity as text.
     pub(crate) cache: String,
@@ -85,31 +85,35 @@ pub(crate) struct Debt {
 
 /// All that caches have and origins lack.
 #[derive(Debug, Default)]
-pub(crate) struct Debts {
+pub(crate) struct DirtyElsewhere {
     /// To volumes that are to be served: none of them is without its cache.
-    pub(crate) served: Vec<Debt>,
+    pub(crate) served: Vec<DirtyRecord>,
     /// To volumes whose origins cannot be opened: others are served, but no new cache is made in place of theirs.
-    pub(crate) absent: Vec<Debt>,
+    pub(crate) absent: Vec<DirtyRecord>,
 }
 
 /// Refuses to continue without the caches that have dirty data. `found`: the identity of the present cache.
-pub(crate) fn check_debts(
+pub(crate) fn check_dirty_elsewhere(
     config: &Config,
-    debts: &[Debt],
+    dirty_elsewhere: &[DirtyRecord],
     found: Option<&[u8; 16]>,
 ) -> Result<(), EngineError> {
     let here = found.map(|uuid| hex(uuid));
-    let paid = |debt: &&Debt| here.as_ref() == Some(&debt.cache) && debt.known_as == debt.volume;
-    let Some(debt) = debts.iter().find(|debt| !paid(debt)) else { return Ok(()) };
+    let paid = |dirty_record: &&DirtyRecord| {
+        here.as_ref() == Some(&dirty_record.cache) && dirty_record.known_as == dirty_record.volume
+    };
+    let Some(dirty_record) = dirty_elsewhere.iter().find(|dirty_record| !paid(dirty_record)) else {
+        return Ok(());
+    };
     let place = config.cache.path.display();
     let what = match &here {
         None => format!("{place} does not hold it"),
-        Some(here) if *here == debt.cache => {
-            format!("that is {place}, where it is called \"{}\"", debt.known_as)
+        Some(here) if *here == dirty_record.cache => {
+            format!("that is {place}, where it is called \"{}\"", dirty_record.known_as)
         }
         Some(here) => format!("{place} is the cache {here}"),
     };
-    let (volume, cache) = (debt.volume.clone(), debt.cache.clone());
+    let (volume, cache) = (dirty_record.volume.clone(), dirty_record.cache.clone());
     Err(EngineError::refused(Refusal::DirtyElsewhere { volume, cache, what }))
 }
 
@@ -171,9 +175,9 @@ impl CacheDevice {
     ///
     /// # Errors
     /// [`EngineError::CacheMissing`].
-    pub(crate) fn check_place(config: &Config, debts: &Debts) -> Result<(), EngineError> {
+    pub(crate) fn check_place(config: &Config, dirty_elsewhere: &DirtyElsewhere) -> Result<(), EngineError> {
         let cache = &config.cache;
-        let is_dirty = !(debts.served.is_empty() && debts.absent.is_empty());
+        let is_dirty = !(dirty_elsewhere.served.is_empty() && dirty_elsewhere.absent.is_empty());
         if !cache.path.exists() && (cache.size.is_none() || is_dirty) {
             return Err(EngineError::CacheMissing {
                 why: format!("the cache {} does not exist", cache.path.display()),
@@ -184,14 +188,18 @@ impl CacheDevice {
 
     /// Opens the cache of a configuration, or creates it where [`Self::check_place`] allows that; `volumes_bytes` is
     /// the base of a size in per cent.
-    pub(crate) fn open(config: &Config, volumes_bytes: u64, debts: &Debts) -> Result<Self, EngineError> {
+    pub(crate) fn open(
+        config: &Config,
+        volumes_bytes: u64,
+        dirty_elsewhere: &DirtyElsewhere,
+    ) -> Result<Self, EngineError> {
         let new_files = NewFiles::default();
         let file = open_cache(config, volumes_bytes)?;
         new_files.add(&file);
         let journal = open_journal(config, file.len_bytes())?;
         journal.iter().for_each(|journal| new_files.add(journal));
-        let superblock = find_or_format(config, &file, journal.as_ref(), debts)?;
-        check_debts(config, &debts.served, Some(&superblock.uuid))?;
+        let superblock = find_or_format(config, &file, journal.as_ref(), dirty_elsewhere)?;
+        check_dirty_elsewhere(config, &dirty_elsewhere.served, Some(&superblock.uuid))?;
         check_fixed(config, &superblock)?;
         let own = journal.as_ref().map_or(Ok(true), |journal| is_own_journal(journal, &superblock))?;
         let (file, journal) = (Arc::new(file), journal.map(Arc::new));
@@ -199,7 +207,10 @@ impl CacheDevice {
     }
 
     /// Inspects the cache of a configuration without changes; `None` if it would be created.
-    pub(crate) fn examine(config: &Config, debts: &Debts) -> Result<Option<Self>, EngineError> {
+    pub(crate) fn examine(
+        config: &Config,
+        dirty_elsewhere: &DirtyElsewhere,
+    ) -> Result<Option<Self>, EngineError> {
         let options = OpenOptions { direct: config.cache.direct, write: true, create_len: None };
         let open = |path: &Path| BlockFile::open(path, options).map_err(EngineError::of_cache_device);
         let file = open(&config.cache.path)?;
@@ -209,14 +220,14 @@ impl CacheDevice {
         let superblock = match cache_startup::read_superblock(media) {
             Ok(superblock) => superblock,
             Err(cache_startup::StartError::NotACache) if is_blank(&file)? => {
-                check_debts(config, &debts.served, None)?;
+                check_dirty_elsewhere(config, &dirty_elsewhere.served, None)?;
                 check_new(config, &planned(config, &file, journal.as_ref())?)?;
                 return Ok(None);
             }
             Err(cache_startup::StartError::NotACache) => return Err(no_cache(&file)),
             Err(error) => return Err(EngineError::of_cache(file.path(), error)),
         };
-        check_debts(config, &debts.served, Some(&superblock.uuid))?;
+        check_dirty_elsewhere(config, &dirty_elsewhere.served, Some(&superblock.uuid))?;
         check_fixed(config, &superblock)?;
         let own = journal.as_ref().map_or(Ok(true), |journal| is_own_journal(journal, &superblock))?;
         let (file, journal) = (Arc::new(file), journal.map(Arc::new));
@@ -319,17 +330,17 @@ fn find_or_format(
     config: &Config,
     file: &BlockFile,
     journal: Option<&BlockFile>,
-    debts: &Debts,
+    dirty_elsewhere: &DirtyElsewhere,
 ) -> Result<Superblock, EngineError> {
     let place = file.path().display();
     match cache_startup::read_superblock(&mut FileMedia { cache: file, journal }) {
         Ok(superblock) => Ok(superblock),
         Err(cache_startup::StartError::NotACache) if is_blank(file)? => {
-            check_debts(config, &debts.served, None)?;
-            if let Some(debt) = debts.absent.first() {
+            check_dirty_elsewhere(config, &dirty_elsewhere.served, None)?;
+            if let Some(dirty_record) = dirty_elsewhere.absent.first() {
                 let why = format!(
                     "{place} is empty, and the cache {} has dirty data of volume \"{}\", whose origin is missing",
-                    debt.cache, debt.volume
+                    dirty_record.cache, dirty_record.volume
                 );
                 return Err(EngineError::CacheUnusable { why });
             }

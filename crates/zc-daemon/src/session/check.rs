@@ -20,7 +20,7 @@ use zc_ublk::Driver;
 
 use crate::program::StartOptions;
 use crate::session::absent;
-use crate::session::cache_device::{self, CacheDevice, Debts, check_debts};
+use crate::session::cache_device::{self, CacheDevice, DirtyElsewhere, check_dirty_elsewhere};
 use crate::session::open;
 use crate::session::origins;
 use crate::session::pair::{Answers, Known, RisksBefore, When};
@@ -244,12 +244,13 @@ fn check_cache(
     let sizes = origins::sizes(config, origins)?;
     let options = StartOptions::default();
     // Dirty data of absent volumes was reported with the reason of their absence.
-    let debts = Debts { served: open::debts(config, &options, origins)?, absent: Vec::new() };
-    CacheDevice::check_place(config, &debts)?;
+    let dirty_elsewhere =
+        DirtyElsewhere { served: open::dirty_elsewhere(config, &options, origins)?, absent: Vec::new() };
+    CacheDevice::check_place(config, &dirty_elsewhere)?;
     if !config.cache.path.exists() {
-        return check_new_cache(config, &debts, sizes.iter().sum(), notes);
+        return check_new_cache(config, &dirty_elsewhere, sizes.iter().sum(), notes);
     }
-    let Some(device) = CacheDevice::examine(config, &debts)? else { return Ok(()) };
+    let Some(device) = CacheDevice::examine(config, &dirty_elsewhere)? else { return Ok(()) };
     open::check_volume_table(config, &device)?;
     device.manager_config(config)?;
     let short = cache_device::shortfall(config, &device.superblock.geometry);
@@ -274,12 +275,12 @@ fn check_cache(
 
 fn check_new_cache(
     config: &Config,
-    debts: &Debts,
+    dirty_elsewhere: &DirtyElsewhere,
     volumes_bytes: u64,
     notes: &mut Vec<String>,
 ) -> Result<(), EngineError> {
     let cache = &config.cache;
-    check_debts(config, &debts.served, None)?;
+    check_dirty_elsewhere(config, &dirty_elsewhere.served, None)?;
     makeable(&cache.path)?;
     let Some(size) = cache.size else { return Ok(()) };
     let bytes = size.of(volumes_bytes);

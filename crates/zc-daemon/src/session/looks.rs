@@ -22,20 +22,20 @@ use zc_engine::origin::stores::Stores;
 
 /// A check in progress.
 #[derive(Debug)]
-pub(crate) struct Look {
+pub(crate) struct OriginCheck {
     place: String,
-    outcome: Receiver<Result<Found, EngineError>>,
+    outcome: Receiver<Result<OriginPath, EngineError>>,
 }
 
 /// State of an origin's path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Found {
+pub(crate) enum OriginPath {
     Origin,
     /// Nothing, and the configuration allows its creation.
     Nothing,
 }
 
-impl Look {
+impl OriginCheck {
     /// Starts a check that the origin of a volume can be opened, or created, and is not empty.
     pub(crate) fn begin(volume: &VolumeConfig, stores: &Arc<Stores>) -> Result<Self, EngineError> {
         let (tell, outcome) = mpsc::sync_channel(1);
@@ -44,7 +44,7 @@ impl Look {
             let opened = Origin::open_existing(&wanted, &stores);
             let found = opened.and_then(|origin| {
                 origins::size(&wanted, origin.as_ref())?;
-                Ok(if origin.is_some() { Found::Origin } else { Found::Nothing })
+                Ok(if origin.is_some() { OriginPath::Origin } else { OriginPath::Nothing })
             });
             let _too_late = tell.send(found);
         };
@@ -56,7 +56,7 @@ impl Look {
     }
 
     /// Waits for its end, but not for longer than this.
-    pub(crate) fn wait(&self, wait: Duration) -> Result<Found, EngineError> {
+    pub(crate) fn wait(&self, wait: Duration) -> Result<OriginPath, EngineError> {
         match self.outcome.recv_timeout(wait) {
             Ok(outcome) => outcome,
             Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
@@ -76,9 +76,9 @@ impl Look {
 pub(crate) fn at_all<'a>(
     volumes: impl Iterator<Item = &'a VolumeConfig>,
     stores: &Arc<Stores>,
-) -> Vec<Result<Found, EngineError>> {
+) -> Vec<Result<OriginPath, EngineError>> {
     let clock = Clock::new();
-    let looks: Vec<_> = volumes.map(|volume| Look::begin(volume, stores)).collect();
+    let looks: Vec<_> = volumes.map(|volume| OriginCheck::begin(volume, stores)).collect();
     let left = || Duration::from_millis(ORIGIN_LOOK_MS.saturating_sub(clock.now_ms()));
     looks.into_iter().map(|look| look?.wait(left())).collect()
 }

@@ -24,7 +24,7 @@ use zc_io::{BlockFile, EventFd, Identity};
 use crate::http::Web;
 use crate::program::StartOptions;
 use crate::session::absent::{self, Absent};
-use crate::session::cache_device::{CacheDevice, Debt, Debts, check_debts};
+use crate::session::cache_device::{CacheDevice, DirtyElsewhere, DirtyRecord, check_dirty_elsewhere};
 use crate::session::distinct::check_distinct;
 use crate::session::origins;
 use crate::session::pair::{self, Candidate, Known, Paired, RisksBefore};
@@ -38,7 +38,7 @@ use zc_engine::front::listen::{Access, Listener, SocketPath, bind_unix, group_id
 use zc_engine::front::settings;
 use zc_engine::front::ublk::Plan;
 use zc_engine::origin::stores::Stores;
-use zc_engine::origin::{Facing, Origin};
+use zc_engine::origin::{Origin, OriginStat};
 use zc_engine::registry::Registry;
 use zc_engine::shard::close::Closer;
 use zc_engine::shard::commands::Mailbox;
@@ -149,13 +149,15 @@ fn prepare(
     settings::ring_ops(config)?;
     let origins = origins::open_existing(config, around.stores)?;
     let sizes = origins::sizes(config, &origins)?;
-    let debts =
-        Debts { served: debts(config, options, &origins)?, absent: absent::debts(config, around.absent)? };
+    let dirty_elsewhere = DirtyElsewhere {
+        served: dirty_elsewhere(config, options, &origins)?,
+        absent: absent::dirty_elsewhere(config, around.absent)?,
+    };
     // Before sockets are bound: nothing listens while a start waits for its cache.
-    CacheDevice::check_place(config, &debts)?;
+    CacheDevice::check_place(config, &dirty_elsewhere)?;
     // Before a cache is made: a socket that is in use is a refusal.
     let sockets = bind(config)?;
-    let device = CacheDevice::open(config, sizes.iter().sum(), &debts)?;
+    let device = CacheDevice::open(config, sizes.iter().sum(), &dirty_elsewhere)?;
     check_volume_table(config, &device)?;
     let manager_config = device.manager_config(config)?;
     // A placeholder has the cache's identity, and must not change that cache's records.
@@ -220,12 +222,12 @@ fn check_answers(config: &Config, options: &StartOptions) -> Result<(), EngineEr
 
 /// Returns the dirty data of the configured origins in caches of this state directory. An operator's decision to
 /// discard it removes the record of another cache; `pair` does so for this one.
-pub(crate) fn debts(
+pub(crate) fn dirty_elsewhere(
     config: &Config,
     options: &StartOptions,
     origins: &[Option<Origin>],
-) -> Result<Vec<Debt>, EngineError> {
-    let mut debts = Vec::new();
+) -> Result<Vec<DirtyRecord>, EngineError> {
+    let mut dirty_elsewhere = Vec::new();
     for remembered in state_dir::remembered_dirty(&config.cache.state_dir)? {
         for (volume, origin) in config.volumes.iter().zip(origins) {
             let mark = origin.as_ref().map(Origin::identity).transpose()?.map(|found| OriginMark::of(&found));
@@ -244,10 +246,10 @@ pub(crate) fn debts(
             }
             let (volume, cache, known_as) =
                 (volume.name.clone(), remembered.cache.clone(), remembered.volume.clone());
-            debts.push(Debt { volume, cache, known_as });
+            dirty_elsewhere.push(DirtyRecord { volume, cache, known_as });
         }
     }
-    Ok(debts)
+    Ok(dirty_elsewhere)
 }
 
 pub(crate) fn open(
@@ -284,8 +286,8 @@ fn open_without_cache(
         }));
     };
     let origins = origins::open_existing(config, around.stores)?;
-    let debts = debts(config, options, &origins)?;
-    check_debts(config, &debts, None).map_err(|refusal| {
+    let dirty_elsewhere = dirty_elsewhere(config, options, &origins)?;
+    check_dirty_elsewhere(config, &dirty_elsewhere, None).map_err(|refusal| {
         let (why, refusal) = (why.clone(), Box::new(refusal));
         EngineError::refused(Refusal::DirtyWithoutCache { why, refusal })
     })?;
@@ -337,7 +339,15 @@ fn begin(
     let (mut session, given_up) = start_session(config, device, state, paired, cold)?;
     device.new_files.keep();
     let ledger = Arc::new(Ledger::new(Arc::clone(state), session.on_media(device)));
-    record_pairing(config, &ledger, &session, &facing(origins)?, paired, &given_up, &write_back(config))?;
+    record_pairing(
+        config,
+        &ledger,
+        &session,
+        &origin_stats(origins)?,
+        paired,
+        &given_up,
+        &write_back(config),
+    )?;
     warn_of_unserved(config, &ledger);
     if has_cache {
         without_cache::clear(config, uuid);
@@ -446,10 +456,10 @@ pub(crate) fn for_data_plane(device: CacheDevice) -> Device {
     Device { file, journal, geometry: superblock.geometry, fingerprint }
 }
 
-fn facing(origins: &[Option<Origin>]) -> Result<Vec<Facing>, EngineError> {
+fn origin_stats(origins: &[Option<Origin>]) -> Result<Vec<OriginStat>, EngineError> {
     let of = |origin: &Option<Origin>| {
         let Some(origin) = origin else { unreachable!("missing origins were created") };
-        Facing::of(origin)
+        OriginStat::of(origin)
     };
     origins.iter().map(of).collect()
 }
@@ -490,7 +500,7 @@ pub(crate) fn check_volume_table(config: &Config, device: &CacheDevice) -> Resul
 
 /// An origin as a start finds it.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Found {
+pub(crate) struct OriginFound {
     /// `None`: there is none.
     pub(crate) identity: Option<Identity>,
     /// Difference from the state recorded at the last clean stop, if any.
@@ -507,17 +517,17 @@ pub(crate) fn found(
     origins: &[Option<Origin>],
     state: &State,
     last_boot: [u8; 16],
-) -> Result<Vec<Found>, EngineError> {
+) -> Result<Vec<OriginFound>, EngineError> {
     let boot_id = boot_id();
     let look = |(volume, origin): (&zc_config::VolumeConfig, &Option<Origin>)| {
-        let Some(origin) = origin else { return Ok(Found::default()) };
+        let Some(origin) = origin else { return Ok(OriginFound::default()) };
         let entry = state.volumes.get(&volume.name).filter(|entry| entry.settled);
         let seen = entry.and_then(|entry| entry.seen.as_ref());
         let is_older = last_boot == boot_id && origin.dropped_commits() > 0;
         let older =
             || is_older.then(|| "was opened without its newest commits, which are damaged".to_owned());
         let changed = seen.and_then(|seen| seen::changed(seen, origin, &boot_id)).or_else(older);
-        Ok(Found { identity: Some(origin.identity()?), changed })
+        Ok(OriginFound { identity: Some(origin.identity()?), changed })
     };
     config.volumes.iter().zip(origins).map(look).collect()
 }
@@ -529,7 +539,7 @@ pub(crate) fn found(
 pub(crate) fn judge(
     config: &Config,
     known: &Known<'_>,
-    found: &[Found],
+    found: &[OriginFound],
     sizes: &[u64],
 ) -> Result<Vec<Paired>, EngineError> {
     let mut candidates = Vec::new();
@@ -746,14 +756,16 @@ pub(crate) fn record_pairing(
     config: &Config,
     ledger: &Ledger,
     session: &Session,
-    facing: &[Facing],
+    origin_stats: &[OriginStat],
     paired: &[Paired],
     given_up: &Map<VolumeId, u64>,
     write_back: &[String],
 ) -> Result<(), EngineError> {
     let mut records = Vec::new();
     let mut entries = Vec::new();
-    for ((volume, Facing { identity, len_bytes }), paired) in config.volumes.iter().zip(facing).zip(paired) {
+    for ((volume, OriginStat { identity, len_bytes }), paired) in
+        config.volumes.iter().zip(origin_stats).zip(paired)
+    {
         records.push(serving::record(volume, identity, *len_bytes, paired));
         let given_up = given_up.get(&paired.id).copied().unwrap_or(0);
         let entry = VolumeState { given_up, ..serving::state(volume, identity, paired) };

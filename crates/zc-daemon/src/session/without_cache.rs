@@ -83,7 +83,7 @@ fn folder(config: &Config, uuid: &[u8; 16]) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::session::cache_device::{CacheDevice, Debts};
+    use crate::session::cache_device::{CacheDevice, DirtyElsewhere};
 
     #[test]
     fn a_placeholder_can_be_made_for_every_layout_and_leaves_nothing_behind() {
@@ -99,7 +99,7 @@ mod tests {
             for _ in 0..2 {
                 let made = make(&config, &[7; 16]).unwrap();
                 assert!(made.cache.state_dir.starts_with(dir.path()) && made.cache.size.is_none());
-                let device = CacheDevice::open(&made, 1 << 30, &Debts::default()).unwrap();
+                let device = CacheDevice::open(&made, 1 << 30, &DirtyElsewhere::default()).unwrap();
                 assert_eq!(device.superblock.uuid, [7; 16]);
                 device.manager_config(&made).unwrap();
             }

@@ -213,12 +213,12 @@ fn is_answered(path: &Path) -> io::Result<bool> {
 }
 
 /// A folder beside the socket that only the daemon's user may access; removed on drop.
-struct Nest {
+struct PrivateFolder {
     path: PathBuf,
     fd: OwnedFd,
 }
 
-impl Nest {
+impl PrivateFolder {
     fn new(parent: &Path) -> io::Result<Self> {
         let path = parent.join(format!(".zcached-{}", uuid::Uuid::new_v4().simple()));
         std::fs::DirBuilder::new().mode(0o700).create(&path)?;
@@ -233,7 +233,7 @@ impl Nest {
     }
 }
 
-impl Drop for Nest {
+impl Drop for PrivateFolder {
     fn drop(&mut self) {
         // A missing entry counts as removed.
         let _gone = unlinkat(&self.fd, "s", AtFlags::empty());
@@ -243,7 +243,7 @@ impl Drop for Nest {
 
 /// Listens on a socket that has its mode and group from the moment that others can reach it.
 fn listen_privately(parent: &Path, path: &Path, access: Access) -> io::Result<UnixListener> {
-    let nest = Nest::new(parent)?;
+    let nest = PrivateFolder::new(parent)?;
     let fd = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
     // By the folder's descriptor: its path may be longer than an address, and may lead elsewhere by now.
     bind(&fd, &SocketAddrUnix::new(format!("/proc/self/fd/{}/s", nest.fd.as_raw_fd()))?)?;

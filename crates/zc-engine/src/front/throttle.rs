@@ -109,7 +109,7 @@ struct Waiter<T> {
 }
 
 /// When a waiter may begin.
-struct Outlook {
+struct BeginTime {
     line: Line,
     wait_ns: u64,
     /// The waiter waits longest for a limit that the other line takes from as well.
@@ -224,7 +224,7 @@ impl<T> Throttle<T> {
 
     /// Returns the waiting times of both queues' heads, the older one first; without the younger one if it may not
     /// overtake.
-    fn outlooks(&mut self, now_ns: u64) -> [Option<Outlook>; 2] {
+    fn outlooks(&mut self, now_ns: u64) -> [Option<BeginTime>; 2] {
         let number = |line: &VecDeque<Waiter<T>>| line.front().map_or(u64::MAX, |waiter| waiter.number);
         let [reads, writes] = &self.lines;
         let (first, second) = if number(reads) <= number(writes) {
@@ -241,11 +241,11 @@ impl<T> Throttle<T> {
         [older, younger]
     }
 
-    fn outlook(&mut self, line: Line, now_ns: u64) -> Option<Outlook> {
+    fn outlook(&mut self, line: Line, now_ns: u64) -> Option<BeginTime> {
         let cost = self.lines[line as usize].front()?.cost;
         let both_ns = self.both.wait_ns(cost, now_ns);
         let own_ns = self.own[line as usize].wait_ns(cost, now_ns);
-        Some(Outlook { line, wait_ns: both_ns.max(own_ns), holds_up: both_ns > own_ns })
+        Some(BeginTime { line, wait_ns: both_ns.max(own_ns), holds_up: both_ns > own_ns })
     }
 
     fn wait_ns(&mut self, cost: Cost, now_ns: u64) -> u64 {

@@ -249,14 +249,14 @@ fn options(volume: &zc_config::VolumeConfig, create_len: Option<u64>) -> OriginO
 
 /// An origin that is open.
 #[derive(Debug, Clone, Copy)]
-pub struct Facing {
+pub struct OriginStat {
     /// File or device.
     pub identity: Identity,
     /// Its length.
     pub len_bytes: u64,
 }
 
-impl Facing {
+impl OriginStat {
     /// Inspects an origin.
     ///
     /// # Errors

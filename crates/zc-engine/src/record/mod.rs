@@ -24,7 +24,7 @@ use zc_recording::{Asked, Ended, Share};
 
 /// Passed on to the recorder.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Seen {
+pub(crate) enum TapEvent {
     /// A request, or the part of it that is in the sample.
     Request {
         time_ns: u64,
@@ -120,9 +120,9 @@ pub struct Tap {
     pub(crate) extent_bytes: u32,
     /// When the recording began, by the clock of the data plane; set when the tap is put in.
     pub(crate) began_ns: Option<u64>,
-    batch: Vec<Seen>,
-    full: SyncSender<Vec<Seen>>,
-    free: Receiver<Vec<Seen>>,
+    batch: Vec<TapEvent>,
+    full: SyncSender<Vec<TapEvent>>,
+    free: Receiver<Vec<TapEvent>>,
     /// Requests that were not recorded for lack of space.
     lost: u64,
     /// The recorder does not listen any more.
@@ -133,9 +133,9 @@ impl Tap {
     pub(crate) const fn new(
         share: Share,
         extent_bytes: u32,
-        batch: Vec<Seen>,
-        full: SyncSender<Vec<Seen>>,
-        free: Receiver<Vec<Seen>>,
+        batch: Vec<TapEvent>,
+        full: SyncSender<Vec<TapEvent>>,
+        free: Receiver<Vec<TapEvent>>,
     ) -> Self {
         Self { share, extent_bytes, began_ns: None, batch, full, free, lost: 0, over: false }
     }
@@ -145,7 +145,7 @@ impl Tap {
     }
 
     /// Records it if there is space.
-    fn take(&mut self, seen: Seen) -> bool {
+    fn take(&mut self, seen: TapEvent) -> bool {
         if self.batch.len() == self.batch.capacity() {
             self.hand_over();
         }
@@ -166,20 +166,20 @@ impl Tap {
             RequestKind::Prefetch | RequestKind::Warm => return,
         };
         let time_ns = self.since(now_ns);
-        if self.lost > 0 && self.take(Seen::Lost { time_ns, requests: self.lost }) {
+        if self.lost > 0 && self.take(TapEvent::Lost { time_ns, requests: self.lost }) {
             self.lost = 0;
         }
         if asked == Asked::Flush {
-            self.note(Seen::Request { time_ns, asked, offset_bytes: 0, len_bytes: 0 });
+            self.note(TapEvent::Request { time_ns, asked, offset_bytes: 0, len_bytes: 0 });
             return;
         }
         for (offset_bytes, len_bytes) in self.share.parts(request.offset_bytes, request.len_bytes) {
-            self.note(Seen::Request { time_ns, asked, offset_bytes, len_bytes });
+            self.note(TapEvent::Request { time_ns, asked, offset_bytes, len_bytes });
         }
     }
 
     /// Lost requests must be noted before later ones.
-    fn note(&mut self, request: Seen) {
+    fn note(&mut self, request: TapEvent) {
         if self.lost > 0 || !self.take(request) {
             self.lost += 1;
         }
@@ -188,7 +188,7 @@ impl Tap {
     /// Records the content of an extent. Without space it stays unknown.
     pub(crate) fn learned(&mut self, extent: u64, digest: Digest, stored: Option<(Codec, u32)>) {
         if self.share.has(extent.saturating_mul(u64::from(self.extent_bytes))) {
-            self.take(Seen::Learned { extent, digest, stored });
+            self.take(TapEvent::Learned { extent, digest, stored });
         }
     }
 
@@ -207,7 +207,7 @@ impl Tap {
         }
     }
 
-    fn send(&mut self, batch: Vec<Seen>) {
+    fn send(&mut self, batch: Vec<TapEvent>) {
         // The channel has space for all batches.
         if let Err(TrySendError::Disconnected(mut batch)) = self.full.try_send(batch) {
             self.over = true;
@@ -236,7 +236,7 @@ mod tests {
     use std::sync::mpsc::sync_channel;
     use zc_core::{ReqId, VolumeId};
 
-    fn tap(batches: usize, len: usize) -> (Tap, Receiver<Vec<Seen>>, SyncSender<Vec<Seen>>) {
+    fn tap(batches: usize, len: usize) -> (Tap, Receiver<Vec<TapEvent>>, SyncSender<Vec<TapEvent>>) {
         let (full, seen) = sync_channel(batches);
         let (give_back, free) = sync_channel(batches);
         for _ in 1..batches {
@@ -266,15 +266,15 @@ mod tests {
         give_back.try_send(first).unwrap();
         tap.asked(&flush(8), 20);
         drop(tap);
-        let rest: Vec<Seen> = seen.iter().flatten().collect();
+        let rest: Vec<TapEvent> = seen.iter().flatten().collect();
         assert!(
             matches!(
                 rest[..],
                 [
-                    Seen::Request { .. },
-                    Seen::Request { .. },
-                    Seen::Lost { requests: 3, .. },
-                    Seen::Request { .. }
+                    TapEvent::Request { .. },
+                    TapEvent::Request { .. },
+                    TapEvent::Lost { requests: 3, .. },
+                    TapEvent::Request { .. }
                 ]
             ),
             "{rest:?}"
@@ -303,9 +303,9 @@ mod tests {
         let mut extents = 0;
         for seen in seen.iter().flatten() {
             match seen {
-                Seen::Request { len_bytes, .. } => bytes += len_bytes,
-                Seen::Learned { .. } => extents += 1,
-                Seen::Lost { .. } => panic!("there is room"),
+                TapEvent::Request { len_bytes, .. } => bytes += len_bytes,
+                TapEvent::Learned { .. } => extents += 1,
+                TapEvent::Lost { .. } => panic!("there is room"),
             }
         }
         assert!((1 << 19..2 << 20).contains(&bytes), "{bytes}");

@@ -17,7 +17,7 @@ use zc_core::u64_from_usize;
 use zc_recording::{End, Ended, Header, KNOWN_MAX, Known, Record, Writer};
 
 use super::window::Window;
-use super::{Progress, Seen, Tap};
+use super::{Progress, Tap, TapEvent};
 use crate::clock::Clock;
 use crate::error::EngineError;
 use crate::limits::{RECORD_BATCH, RECORD_BATCHES, RECORD_LOOK};
@@ -107,7 +107,7 @@ fn add(counter: &AtomicU64, more: u64) {
 }
 
 impl Work {
-    fn run(mut self, seen: &Receiver<Vec<Seen>>, give_back: &SyncSender<Vec<Seen>>) {
+    fn run(mut self, seen: &Receiver<Vec<TapEvent>>, give_back: &SyncSender<Vec<TapEvent>>) {
         let progress = Arc::clone(&self.progress);
         let result = self.record(seen, give_back).and_then(|why| self.finish(why));
         match &result {
@@ -121,7 +121,11 @@ impl Work {
     }
 
     /// Records until there is a reason to end.
-    fn record(&mut self, seen: &Receiver<Vec<Seen>>, give_back: &SyncSender<Vec<Seen>>) -> io::Result<Ended> {
+    fn record(
+        &mut self,
+        seen: &Receiver<Vec<TapEvent>>,
+        give_back: &SyncSender<Vec<TapEvent>>,
+    ) -> io::Result<Ended> {
         loop {
             let elapsed_ns = self.elapsed_ns();
             if self.progress.duration_ms.is_some_and(|most_ms| elapsed_ns / 1_000_000 >= most_ms) {
@@ -160,12 +164,12 @@ impl Work {
         elapsed_ns
     }
 
-    fn seen(&mut self, seen: &Seen) -> io::Result<()> {
+    fn seen(&mut self, seen: &TapEvent) -> io::Result<()> {
         match *seen {
-            Seen::Request { time_ns, asked, offset_bytes, len_bytes } => {
+            TapEvent::Request { time_ns, asked, offset_bytes, len_bytes } => {
                 self.window.add(Record { time_ns, asked, offset_bytes, len_bytes, known: Vec::new() });
             }
-            Seen::Learned { extent, digest, stored } => {
+            TapEvent::Learned { extent, digest, stored } => {
                 let known = match digest {
                     Digest::Zero => Known::Zero,
                     Digest::Print(print) => {
@@ -175,7 +179,7 @@ impl Work {
                 };
                 self.window.learned(extent, known);
             }
-            Seen::Lost { time_ns, requests } => {
+            TapEvent::Lost { time_ns, requests } => {
                 // Held requests came before it; no more information arrives for them in time.
                 self.write(true)?;
                 self.writer.lost(time_ns, requests)?;

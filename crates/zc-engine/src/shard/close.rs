@@ -123,7 +123,7 @@ impl Closer {
             if dirty.bytes == 0 && !dirty.fenced {
                 ending.clean.push(volume.name.clone());
             }
-            ending.lefts.push((volume.name.clone(), Left::of(volume, manager.owes_loss(id))?));
+            ending.lefts.push((volume.name.clone(), OriginAtClose::of(volume, manager.owes_loss(id))?));
         }
         in_time(ending, Ending::record)
     }
@@ -149,7 +149,7 @@ pub fn in_time<T: Send + 'static>(
 struct Ending {
     /// Volumes without dirty data.
     clean: Vec<String>,
-    lefts: Vec<(String, Left)>,
+    lefts: Vec<(String, OriginAtClose)>,
     /// `true` if a part of the cache was distrusted during the session.
     was_distrusted: bool,
     journal_next: JournalSeq,
@@ -190,7 +190,7 @@ impl Ending {
 
 /// Final state of an origin in a session.
 #[derive(Debug)]
-struct Left {
+struct OriginAtClose {
     mark: OriginMark,
     /// Data for the comparison at the next start; `None` if the origin fails.
     seen: Option<Seen>,
@@ -200,7 +200,7 @@ struct Left {
     owes_loss: bool,
 }
 
-impl Left {
+impl OriginAtClose {
     fn of(volume: &Volume, owes_loss: bool) -> Result<Self, EngineError> {
         let seen = Seen::of(&volume.origin, &boot_id());
         let seen = seen.inspect_err(|error| {

@@ -17,16 +17,16 @@ use zc_io::Waker;
 use crate::error::EngineError;
 use crate::front::reloadable::FrontSettings;
 use crate::limits::COMMANDS_MAX;
-use crate::origin::Facing;
+use crate::origin::OriginStat;
 use crate::record::Tap;
-use crate::shard::clients::nbd::Which;
+use crate::shard::clients::nbd::ConnectionFilter;
 use crate::shard::clients::ublk::NewDevice;
 use crate::shard::leaving::Removed;
-use crate::shard::lengths::Measured;
-use crate::shard::pause::{CloseReply, Looked, Replacement};
+use crate::shard::lengths::OriginProbe;
+use crate::shard::pause::{CloseReply, OpenResources, Replacement};
 use crate::shard::stats::ShardStats;
 use crate::shard::volumes::Volume;
-use crate::shard::warm::{Ask, WarmUp};
+use crate::shard::warm::{WarmCommand, WarmUp};
 
 /// A command.
 #[derive(Debug)]
@@ -88,7 +88,7 @@ pub enum Command {
         /// Hold requests back until `Swap` or `Resume`.
         pause: bool,
         /// The command's answer.
-        reply: oneshot::Sender<Result<Looked, EngineError>>,
+        reply: oneshot::Sender<Result<OpenResources, EngineError>>,
     },
     /// In a pause: close the cache, which has no dirty data. Afterwards only `Swap` is accepted.
     Close(CloseReply),
@@ -105,7 +105,7 @@ pub enum Command {
         /// Length to extend it to.
         at_least_bytes: Option<u64>,
         /// The command's answer.
-        reply: oneshot::Sender<Result<Facing, EngineError>>,
+        reply: oneshot::Sender<Result<OriginStat, EngineError>>,
     },
     /// Set the size of a volume to its origin's new length.
     Grow {
@@ -117,7 +117,7 @@ pub enum Command {
         reply: oneshot::Sender<()>,
     },
     /// Return the handles that measure the origins.
-    Lengths(oneshot::Sender<Vec<Measured>>),
+    Lengths(oneshot::Sender<Vec<OriginProbe>>),
     /// Send a volume's origin no request any more: it was truncated.
     Withdraw(VolumeId),
     /// Record a volume, or end its recording.
@@ -134,12 +134,12 @@ pub enum Command {
         /// The volume.
         volume: VolumeId,
         /// The request.
-        ask: Ask,
+        ask: WarmCommand,
         /// The command's answer.
         reply: oneshot::Sender<Result<WarmUp, String>>,
     },
     /// Close connections; returns their numbers.
-    Disconnect(Which, oneshot::Sender<Vec<u64>>),
+    Disconnect(ConnectionFilter, oneshot::Sender<Vec<u64>>),
     /// Serve a ublk device.
     ServeDevice(Box<NewDevice>),
     /// Drain, make durable, end.

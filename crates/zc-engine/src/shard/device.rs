@@ -27,7 +27,7 @@ use crate::limits::{HEADER_READ_BYTES, WEU_GAP_BYTES};
 use crate::shard::base::Base;
 use crate::shard::buffers::{Buffers, slice};
 use crate::shard::metrics::Metrics;
-use crate::shard::pending::{Abandoned, ExtentsPending, Joins, Pending};
+use crate::shard::pending::{Abandoned, ExtentsPending, JoinTable, Pending};
 use crate::shard::reads::blocks_of;
 use crate::shard::workers::Workers;
 
@@ -69,7 +69,7 @@ impl Device {
 #[derive(Debug)]
 pub(crate) struct CacheDevice {
     device: Device,
-    joins: Joins,
+    joins: JoinTable,
     /// Newest journal block whose write has ended.
     journal_written: JournalSeq,
 }
@@ -77,7 +77,7 @@ pub(crate) struct CacheDevice {
 impl CacheDevice {
     /// Nothing is under way.
     pub(crate) fn new(device: Device) -> Self {
-        Self { device, joins: Joins::default(), journal_written: JournalSeq(0) }
+        Self { device, joins: JoinTable::default(), journal_written: JournalSeq(0) }
     }
 
     /// Another device, or the same one that was gone. Nothing is under way.

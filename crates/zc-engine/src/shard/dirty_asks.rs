@@ -9,15 +9,15 @@ use zc_cache::CacheManager;
 use zc_cache::seam::Erased;
 use zc_core::VolumeId;
 
-type Ask = (VolumeId, oneshot::Sender<bool>);
+type DropRequest = (VolumeId, oneshot::Sender<bool>);
 
 /// See the module documentation.
 #[derive(Debug, Default)]
 pub(crate) struct DirtyAsks {
     /// Waiting until all of a volume's dirty data is discarded.
-    drops: Vec<Ask>,
+    drops: Vec<DropRequest>,
     /// Waiting until its unreadable part is discarded.
-    unreadable: Vec<Ask>,
+    unreadable: Vec<DropRequest>,
     /// Until an erasure has ended.
     erasures: Vec<oneshot::Sender<Option<Erased>>>,
 }

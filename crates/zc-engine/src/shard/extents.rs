@@ -32,7 +32,7 @@ pub(crate) struct PartDecode {
 
 impl PartDecode {
     pub(crate) fn run(mut self, scratch: &mut Scratch) -> Result<Option<Learned>, ExtentError> {
-        let found = Found::verify(&self.pages, self.pages_offset_bytes, &self.wanted)?;
+        let found = VerifiedPayload::verify(&self.pages, self.pages_offset_bytes, &self.wanted)?;
         found.decode(&self.wanted, &mut self.dest, scratch)
     }
 }
@@ -45,14 +45,14 @@ pub(crate) struct Learned {
 }
 
 /// A stored extent that verified.
-pub(crate) struct Found<'a> {
+pub(crate) struct VerifiedPayload<'a> {
     verified: VerifiedExtent,
     payload: &'a [u8],
     /// Position of the payload in the bytes read.
     place: Range<usize>,
 }
 
-impl<'a> Found<'a> {
+impl<'a> VerifiedPayload<'a> {
     /// Verifies an extent in `bytes`, which were read from `offset_bytes` of its slot.
     ///
     /// # Errors
@@ -165,7 +165,7 @@ mod tests {
         dest: &mut [u8],
         scratch: &mut Scratch,
     ) -> Result<Option<Learned>, ExtentError> {
-        Found::verify(weu, 0, wanted)?.decode(wanted, dest, scratch)
+        VerifiedPayload::verify(weu, 0, wanted)?.decode(wanted, dest, scratch)
     }
 
     fn sealed(codec: Codec, payload: &[u8]) -> (AlignedBuf, ExtentRead) {
@@ -280,7 +280,8 @@ mod tests {
     fn only_what_is_stored_as_a_client_gets_it_is_plain() {
         let payload: Vec<u8> = (0..RAW).map(|at| u8::try_from(at % 251).unwrap()).collect();
         let (weu, wanted) = sealed(Codec::Raw, &payload);
-        let plain = |wanted: &ExtentRead| Found::verify(&weu[4096..], 4096, wanted).unwrap().plain(wanted);
+        let plain =
+            |wanted: &ExtentRead| VerifiedPayload::verify(&weu[4096..], 4096, wanted).unwrap().plain(wanted);
         let range = plain(&wanted).unwrap();
         assert_eq!(weu[4096..][range], payload[1024..1536]);
         let kept = ExtentRead { keep: true, ..wanted };
@@ -289,7 +290,7 @@ mod tests {
         let beyond = ExtentRead { skip_bytes: RAW - 511, ..wanted };
         assert_eq!([&kept, &proved, &beyond].map(plain), [None, None, None]);
         let (weu, wanted) = sealed(Codec::Lz4, &payload[..100]);
-        assert_eq!(Found::verify(&weu, 0, &wanted).unwrap().plain(&wanted), None);
+        assert_eq!(VerifiedPayload::verify(&weu, 0, &wanted).unwrap().plain(&wanted), None);
     }
 
     #[test]

@@ -10,12 +10,12 @@ use zc_origin::LengthProbe;
 
 use crate::error::EngineError;
 use crate::error::refusal::Refusal;
-use crate::origin::Facing;
+use crate::origin::OriginStat;
 use crate::shard::volumes::Volumes;
 
 /// An origin to be measured.
 #[derive(Debug)]
-pub struct Measured {
+pub struct OriginProbe {
     /// Its volume.
     pub volume: VolumeId,
     /// Name of the volume.
@@ -27,12 +27,12 @@ pub struct Measured {
 }
 
 /// The raw origins that are in use.
-pub(crate) fn lengths(volumes: &Volumes) -> Vec<Measured> {
+pub(crate) fn lengths(volumes: &Volumes) -> Vec<OriginProbe> {
     let in_use = volumes.iter().filter(|(_, volume)| !volume.is_withdrawn);
     in_use
         .filter_map(|(id, volume)| {
             let (name, size_bytes) = (volume.name.clone(), volume.config.size_bytes);
-            Some(Measured { volume: id, name, size_bytes, probe: volume.origin.length_probe()? })
+            Some(OriginProbe { volume: id, name, size_bytes, probe: volume.origin.length_probe()? })
         })
         .collect()
 }
@@ -53,12 +53,12 @@ pub(crate) fn measure(
     volumes: &Volumes,
     volume: VolumeId,
     at_least_bytes: Option<u64>,
-) -> Result<Facing, EngineError> {
+) -> Result<OriginStat, EngineError> {
     let Some(volume) = volumes.get(volume) else {
         return Err(EngineError::refused(Refusal::NotServed(volume)));
     };
     let len_bytes = volume.origin.measure(at_least_bytes)?;
-    Ok(Facing { identity: volume.origin.identity()?, len_bytes })
+    Ok(OriginStat { identity: volume.origin.identity()?, len_bytes })
 }
 
 /// Enlarges a volume whose origin has grown. Returns the manager's new configuration, if the volume is served.

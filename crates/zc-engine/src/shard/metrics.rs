@@ -79,7 +79,7 @@ impl Turns {
 
 /// Histogram of the durations on one path.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Steps {
+pub struct DurationHistogram {
     /// Requests that took no longer than the bound of the same number, and longer than the bound before. The last number
     /// counts those that took longer than all bounds.
     pub counts: [u64; BOUNDS_NS.len() + 1],
@@ -91,7 +91,7 @@ pub struct Steps {
 
 /// Histograms of a volume's requests, by path.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Durations([Steps; Path::WORDS.len()]);
+pub struct Durations([DurationHistogram; Path::WORDS.len()]);
 
 impl Durations {
     /// Counts a request that has ended and carried `bytes`.
@@ -103,7 +103,7 @@ impl Durations {
     }
 
     /// Counts and times of one path.
-    pub const fn of(&self, path: Path) -> &Steps {
+    pub const fn of(&self, path: Path) -> &DurationHistogram {
         &self.0[path as usize]
     }
 }
@@ -320,7 +320,7 @@ mod tests {
         assert_eq!((steps.counts[0], steps.counts[1], steps.counts[BOUNDS_NS.len()]), (2, 1, 1));
         assert_eq!((steps.counts.iter().sum::<u64>(), steps.sum_ns), (4, u64::MAX));
         assert_eq!(steps.bytes, 12);
-        assert_eq!(*durations.of(Path::Hit), Steps::default());
+        assert_eq!(*durations.of(Path::Hit), DurationHistogram::default());
         assert!(Path::WORDS.iter().enumerate().all(|(number, (_, path))| *path as usize == number));
     }
 

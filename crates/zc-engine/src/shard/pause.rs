@@ -23,20 +23,20 @@ use zc_io::BlockFile;
 use crate::error::EngineError;
 use crate::error::refusal::Refusal;
 use crate::limits::PAUSE_MAX_MS;
-use crate::origin::Facing;
+use crate::origin::OriginStat;
 use crate::shard::device::Device;
 use crate::state::intent::IntentLog;
 use crate::state::risk::RiskFile;
 
 /// Open resources of the data plane.
 #[derive(Debug)]
-pub struct Looked {
+pub struct OpenResources {
     /// The cache file or device.
     pub cache: Arc<BlockFile>,
     /// The journal's device, if it has one of its own.
     pub journal: Option<Arc<BlockFile>>,
     /// The origins.
-    pub facing: Vec<(VolumeId, Facing)>,
+    pub origin_stats: Vec<(VolumeId, OriginStat)>,
     /// Volumes whose clients must be notified of lost acknowledged writes.
     pub lost: Vec<VolumeId>,
 }
@@ -76,7 +76,7 @@ impl std::fmt::Debug for Replacement {
     }
 }
 
-type Reply = oneshot::Sender<Result<Looked, EngineError>>;
+type Reply = oneshot::Sender<Result<OpenResources, EngineError>>;
 /// Caller that waits for the cache to be closed.
 pub(crate) type CloseReply = oneshot::Sender<Result<Closed, EngineError>>;
 
@@ -147,7 +147,7 @@ impl Pause {
 
     /// Notifies the caller once the data plane has drained. Returns `true` if the caller has disconnected, which ends
     /// the pause.
-    pub(crate) fn is_reached(&mut self, looked: impl FnOnce() -> Result<Looked, EngineError>) -> bool {
+    pub(crate) fn is_reached(&mut self, looked: impl FnOnce() -> Result<OpenResources, EngineError>) -> bool {
         let Some(reply) = self.0.as_mut().and_then(|paused| paused.reply.take()) else { return false };
         reply.send(looked()).is_err()
     }
@@ -268,7 +268,8 @@ mod tests {
         let (reply, mut looked) = oneshot::channel();
         pause.begin(reply, 0);
         assert!(pause.begin_closing(oneshot::channel().0).is_err(), "something is under way");
-        let look = || Ok(Looked { cache: file(), journal: None, facing: Vec::new(), lost: Vec::new() });
+        let look =
+            || Ok(OpenResources { cache: file(), journal: None, origin_stats: Vec::new(), lost: Vec::new() });
         assert!(!pause.is_reached(look) && looked.try_recv().unwrap().is_ok());
         let (reply, mut answer) = oneshot::channel();
         pause.begin_closing(reply).unwrap();

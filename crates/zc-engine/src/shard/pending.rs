@@ -201,7 +201,7 @@ impl Tokens {
 
 /// Manager operations that take several ring operations.
 #[derive(Debug, Default)]
-pub(crate) struct Joins {
+pub(crate) struct JoinTable {
     table: Map<u64, Join>,
     next: u64,
 }
@@ -213,7 +213,7 @@ struct Join {
     error: Option<ErrorKind>,
 }
 
-impl Joins {
+impl JoinTable {
     pub(crate) fn begin(&mut self, op: OpId, parts: usize) -> u64 {
         assert!(parts > 0, "an operation of no parts would never end");
         self.next += 1;
@@ -264,7 +264,7 @@ mod tests {
 
     #[test]
     fn an_abandoned_operation_keeps_its_tokens_until_the_device_answers() {
-        let (mut tokens, mut joins) = (Tokens::new(1), Joins::default());
+        let (mut tokens, mut joins) = (Tokens::new(1), JoinTable::default());
         let join = joins.begin(OpId(1), 2);
         let parts = [0, 1].map(|_| tokens.insert(RingId::FIRST, Pending::Joined { join }));
         let other = tokens.insert(RingId::FIRST, Pending::Device { op: OpId(2) });
@@ -300,7 +300,7 @@ mod tests {
 
     #[test]
     fn a_join_ends_with_its_last_part_and_its_first_error() {
-        let mut joins = Joins::default();
+        let mut joins = JoinTable::default();
         let join = joins.begin(OpId(1), 3);
         assert_eq!(joins.ended(join, Ok(())), None);
         assert_eq!(joins.ended(join, Err(ErrorKind::NoSpace)), None);

@@ -23,16 +23,16 @@ use crate::limits::{
 
 /// Operator's request about a warm-up.
 #[derive(Debug)]
-pub enum Ask {
+pub enum WarmCommand {
     /// Begin one.
     Start {
         /// The first ranges.
-        more: More,
+        more: WarmRanges,
         /// Bytes a second that it may read from the origin; 0: any number.
         limit_bytes_per_s: u64,
     },
     /// Further ranges.
-    Add(More),
+    Add(WarmRanges),
     /// Return the progress.
     Look,
     /// End it.
@@ -41,7 +41,7 @@ pub enum Ask {
 
 /// Ranges of a volume.
 #[derive(Debug)]
-pub struct More {
+pub struct WarmRanges {
     /// In bytes.
     pub ranges: Vec<Range<u64>>,
     /// No others follow.
@@ -135,7 +135,7 @@ impl Warming {
         self.so_far.ended.is_none()
     }
 
-    fn add(&mut self, more: More) -> Result<(), String> {
+    fn add(&mut self, more: WarmRanges) -> Result<(), String> {
         if self.ranges.len().saturating_add(more.ranges.len()) > WARM_RANGES_MAX {
             return Err(format!("at most {WARM_RANGES_MAX} ranges may wait; add these later"));
         }
@@ -208,14 +208,14 @@ impl WarmUps {
     ///
     /// # Errors
     /// When there is none, or one already, or too many ranges wait; in words for the operator.
-    pub(crate) fn ask(&mut self, volume: VolumeId, ask: Ask, now: Moment) -> Result<WarmUp, String> {
-        let is_start = matches!(ask, Ask::Start { .. });
+    pub(crate) fn ask(&mut self, volume: VolumeId, ask: WarmCommand, now: Moment) -> Result<WarmUp, String> {
+        let is_start = matches!(ask, WarmCommand::Start { .. });
         let known = self.volumes.get_mut(&volume);
         let warming = match (known, &ask) {
-            (Some(warming), Ask::Start { .. }) if warming.runs() || warming.under_way > 0 => {
+            (Some(warming), WarmCommand::Start { .. }) if warming.runs() || warming.under_way > 0 => {
                 return Err("it is being warmed already".to_owned());
             }
-            (_, Ask::Start { limit_bytes_per_s, .. }) => {
+            (_, WarmCommand::Start { limit_bytes_per_s, .. }) => {
                 self.volumes.entry(volume).insert_entry(Warming::new(*limit_bytes_per_s, now)).into_mut()
             }
             (Some(warming), _) => warming,
@@ -223,10 +223,12 @@ impl WarmUps {
         };
         warming.asked_ms = now.ms;
         match ask {
-            Ask::Start { more, .. } | Ask::Add(more) if is_start || warming.runs() => warming.add(more)?,
-            Ask::Stop => warming.end(WarmEnd::Asked, now.ms),
+            WarmCommand::Start { more, .. } | WarmCommand::Add(more) if is_start || warming.runs() => {
+                warming.add(more)?;
+            }
+            WarmCommand::Stop => warming.end(WarmEnd::Asked, now.ms),
             // How it ended is the answer.
-            Ask::Start { .. } | Ask::Add(_) | Ask::Look => {}
+            WarmCommand::Start { .. } | WarmCommand::Add(_) | WarmCommand::Look => {}
         }
         warming.end_if_through(now.ms);
         Ok(warming.seen(now.ms))
@@ -348,16 +350,16 @@ mod tests {
         Moment { ms, ns: ms * 1_000_000 }
     }
 
-    fn more(range: Range<u64>) -> More {
-        More { ranges: std::iter::once(range).collect(), is_last: true }
+    fn more(range: Range<u64>) -> WarmRanges {
+        WarmRanges { ranges: std::iter::once(range).collect(), is_last: true }
     }
 
-    fn start(range: Range<u64>) -> Ask {
-        Ask::Start { more: more(range), limit_bytes_per_s: 0 }
+    fn start(range: Range<u64>) -> WarmCommand {
+        WarmCommand::Start { more: more(range), limit_bytes_per_s: 0 }
     }
 
-    const fn start_all(ranges: Vec<Range<u64>>) -> Ask {
-        Ask::Start { more: More { ranges, is_last: true }, limit_bytes_per_s: 0 }
+    const fn start_all(ranges: Vec<Range<u64>>) -> WarmCommand {
+        WarmCommand::Start { more: WarmRanges { ranges, is_last: true }, limit_bytes_per_s: 0 }
     }
 
     /// Requests everything that may start; returns the numbers of the requests.
@@ -413,7 +415,7 @@ mod tests {
     #[test]
     fn a_limit_holds_for_what_is_read() {
         let (mut warm_ups, mut next) = (WarmUps::default(), 0);
-        let ask = Ask::Start { more: more(0..64 << 20), limit_bytes_per_s: WARM_PIECE_BYTES };
+        let ask = WarmCommand::Start { more: more(0..64 << 20), limit_bytes_per_s: WARM_PIECE_BYTES };
         warm_ups.ask(V, ask, at(0)).unwrap();
         let mut begun = 0;
         for ms in (0..10_000).step_by(10) {
@@ -428,13 +430,13 @@ mod tests {
     #[test]
     fn a_warm_up_ends_at_a_word_without_questions_and_without_a_cache() {
         let mut warm_ups = WarmUps::default();
-        assert!(warm_ups.ask(V, Ask::Look, at(0)).unwrap_err().contains("not warmed"));
+        assert!(warm_ups.ask(V, WarmCommand::Look, at(0)).unwrap_err().contains("not warmed"));
         warm_ups.ask(V, start(0..1 << 20), at(0)).unwrap();
         assert!(warm_ups.ask(V, start(0..1 << 20), at(0)).unwrap_err().contains("already"));
-        assert_eq!(warm_ups.ask(V, Ask::Stop, at(3)).unwrap().ended, Some(WarmEnd::Asked));
+        assert_eq!(warm_ups.ask(V, WarmCommand::Stop, at(3)).unwrap().ended, Some(WarmEnd::Asked));
         assert_eq!(warm_ups.next(false, at(3)), None);
         // An ended one reports its end for any addition, and another may start.
-        assert_eq!(warm_ups.ask(V, Ask::Add(more(0..1)), at(4)).unwrap().ended, Some(WarmEnd::Asked));
+        assert_eq!(warm_ups.ask(V, WarmCommand::Add(more(0..1)), at(4)).unwrap().ended, Some(WarmEnd::Asked));
         warm_ups.ask(V, start(0..1 << 20), at(5)).unwrap();
         warm_ups.ask(W, start(0..1 << 20), at(5 + WARM_PATIENCE_MS)).unwrap();
         warm_ups.end_where(6 + WARM_PATIENCE_MS, |_| true);
@@ -447,8 +449,8 @@ mod tests {
     #[test]
     fn volumes_take_turns_and_what_is_not_the_last_goes_on() {
         let mut warm_ups = WarmUps::default();
-        let first = More { is_last: false, ..more(0..2 * WARM_PIECE_BYTES) };
-        warm_ups.ask(V, Ask::Start { more: first, limit_bytes_per_s: 0 }, at(0)).unwrap();
+        let first = WarmRanges { is_last: false, ..more(0..2 * WARM_PIECE_BYTES) };
+        warm_ups.ask(V, WarmCommand::Start { more: first, limit_bytes_per_s: 0 }, at(0)).unwrap();
         warm_ups.ask(W, start(0..2 * WARM_PIECE_BYTES), at(0)).unwrap();
         let mut turns = Vec::new();
         while let Some(piece) = warm_ups.next(false, at(0)) {
@@ -460,7 +462,10 @@ mod tests {
         assert_eq!(warm_ups.look(W, 1).unwrap().ended, Some(WarmEnd::Done));
         assert_eq!(warm_ups.look(V, 1).unwrap().ended, None, "others follow");
         assert_eq!(
-            warm_ups.ask(V, Ask::Add(More { ranges: Vec::new(), is_last: true }), at(2)).unwrap().ended,
+            warm_ups
+                .ask(V, WarmCommand::Add(WarmRanges { ranges: Vec::new(), is_last: true }), at(2))
+                .unwrap()
+                .ended,
             Some(WarmEnd::Done)
         );
     }
@@ -469,7 +474,7 @@ mod tests {
     fn ranges_that_wait_are_bounded() {
         let mut warm_ups = WarmUps::default();
         warm_ups.ask(V, start_all(vec![0..1; WARM_RANGES_MAX]), at(0)).unwrap();
-        assert!(warm_ups.ask(V, Ask::Add(more(0..1)), at(0)).unwrap_err().contains("later"));
+        assert!(warm_ups.ask(V, WarmCommand::Add(more(0..1)), at(0)).unwrap_err().contains("later"));
         assert_eq!(warm_ups.look(V, 0).unwrap().ranges_room, 0);
     }
 }

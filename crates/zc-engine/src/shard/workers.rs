@@ -16,7 +16,7 @@ use crate::error::EngineError;
 use crate::limits::INLINE_DECODE_BYTES_PER_TURN;
 use crate::shard::base::Base;
 use crate::shard::buffers::{Buffers, slice};
-use crate::shard::extents::{ExtentsRead, Found, Learned, PartDecode};
+use crate::shard::extents::{ExtentsRead, Learned, PartDecode, VerifiedPayload};
 use crate::shard::pending::ExtentsPending;
 use crate::shard::reads::{in_groups, inline_cost_bytes};
 use crate::shard::reduce::{Facts, Scratch};
@@ -138,7 +138,7 @@ impl Workers {
             let longest = EXTENT_HEADER_BYTES + part.expected.raw_bytes;
             let bytes = base.buffers.read(slice(weu, at, longest.min(weu_bytes.saturating_sub(at))));
             let mut dest = base.buffers.write(part.dest);
-            let found = Found::verify(&bytes, at, part);
+            let found = VerifiedPayload::verify(&bytes, at, part);
             let decoded = found.and_then(|found| found.decode(part, &mut dest, &mut self.scratch));
             results.push(keep_learned(base, decoded));
         }
@@ -201,7 +201,7 @@ impl Workers {
         }
         let mut results = PartResults::with_capacity(parts.len());
         for part in parts {
-            let decoded = Found::verify(&pages, start_bytes, part).and_then(|found| {
+            let decoded = VerifiedPayload::verify(&pages, start_bytes, part).and_then(|found| {
                 let mut dest = base.buffers.write(part.dest);
                 found.decode(part, &mut dest, &mut self.scratch)
             });
@@ -218,7 +218,7 @@ impl Workers {
         start_bytes: u32,
         pages: AlignedBuf,
     ) -> Result<Option<Learned>, ExtentError> {
-        let found = Found::verify(&pages, start_bytes, wanted)?;
+        let found = VerifiedPayload::verify(&pages, start_bytes, wanted)?;
         if let Some(range) = found.plain(wanted) {
             base.buffers.bring(wanted.dest.buf, pages, range);
             return Ok(None);

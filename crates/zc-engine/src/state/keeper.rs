@@ -19,10 +19,10 @@ type Change<T> = Box<dyn FnOnce(&mut T) + Send>;
 pub(crate) struct NoAnswer;
 
 #[derive(Debug)]
-pub(crate) struct Keeper<T>(Hands<T>);
+pub(crate) struct Keeper<T>(Writer<T>);
 
 #[derive(Debug)]
-enum Hands<T> {
+enum Writer<T> {
     /// The caller changes the value.
     Own(T),
     Thread {
@@ -36,7 +36,7 @@ enum Hands<T> {
 impl<T: Send + 'static> Keeper<T> {
     /// Changes run on the caller's thread: none can hang.
     pub(crate) const fn own(kept: T) -> Self {
-        Self(Hands::Own(kept))
+        Self(Writer::Own(kept))
     }
 
     /// Changes run on a thread, with this time-out in milliseconds.
@@ -47,7 +47,7 @@ impl<T: Send + 'static> Keeper<T> {
             .name("keeper".to_owned())
             .spawn(work)
             .map_err(|source| EngineError::thread("files that outlive the process", source))?;
-        Ok(Self(Hands::Thread { changes, patience: Duration::from_millis(patience_ms) }))
+        Ok(Self(Writer::Thread { changes, patience: Duration::from_millis(patience_ms) }))
     }
 
     /// Executes a change, and waits for its result.
@@ -56,9 +56,9 @@ impl<T: Send + 'static> Keeper<T> {
         change: impl FnOnce(&mut T) -> R + Send + 'static,
     ) -> Result<R, NoAnswer> {
         let (changes, patience) = match &mut self.0 {
-            Hands::Own(kept) => return Ok(change(kept)),
-            Hands::Thread { changes, patience } => (changes, *patience),
-            Hands::Lost => return Err(NoAnswer),
+            Writer::Own(kept) => return Ok(change(kept)),
+            Writer::Thread { changes, patience } => (changes, *patience),
+            Writer::Lost => return Err(NoAnswer),
         };
         let (tell, ended) = mpsc::sync_channel(1);
         let change = move |kept: &mut T| {
@@ -69,7 +69,7 @@ impl<T: Send + 'static> Keeper<T> {
         {
             return Ok(end);
         }
-        self.0 = Hands::Lost;
+        self.0 = Writer::Lost;
         Err(NoAnswer)
     }
 }

@@ -18,7 +18,7 @@ use zc_format::{Features, Superblock, VolumeTable};
 use zc_io::BlockFile;
 
 use crate::error::EngineError;
-use crate::origin::Facing;
+use crate::origin::OriginStat;
 use crate::state::media::FileMedia;
 use crate::state::state_dir::{OriginMark, StateDir};
 
@@ -265,17 +265,17 @@ impl Ledger {
     }
 
     /// Durably records that a volume's origin has grown. Blocks.
-    pub fn origin_grew(&self, name: &str, facing: &Facing) -> Result<(), EngineError> {
+    pub fn origin_grew(&self, name: &str, origin_stat: &OriginStat) -> Result<(), EngineError> {
         // In the order in which a start reads them.
         self.state().update(|state| {
             if let Some(entry) = state.volumes.get_mut(name) {
-                entry.origin = OriginMark::of(&facing.identity);
+                entry.origin = OriginMark::of(&origin_stat.identity);
             }
         })?;
         self.set_table(|table| {
             for record in table.records.iter_mut().filter(|record| record.name == name) {
-                record.size_bytes = facing.len_bytes;
-                record.origin = OriginMark::of(&facing.identity).for_media();
+                record.size_bytes = origin_stat.len_bytes;
+                record.origin = OriginMark::of(&origin_stat.identity).for_media();
             }
         })
     }

@@ -40,10 +40,10 @@ use crate::origin::map::Mapped;
 use crate::registry::Registry;
 use crate::shard::base::Base;
 use crate::shard::clients::asked::{Asked, Incoming};
-use crate::shard::clients::nbd::{NbdFront, Pumped, Which, Written};
-use crate::shard::clients::requests::{At, Requests};
+use crate::shard::clients::nbd::{ConnectionFilter, NbdFront, Pumped, Written};
+use crate::shard::clients::requests::{RequestContext, Requests};
 use crate::shard::clients::status::{Holes, sectors};
-use crate::shard::clients::ublk::{Came, Devices, NewDevice};
+use crate::shard::clients::ublk::{Devices, NewDevice, TagEvent};
 use crate::shard::metrics::Path;
 use crate::shard::pending::Tag;
 use crate::shard::volumes::{Throttled, Volumes};
@@ -101,8 +101,8 @@ impl Clients {
     }
 
     /// Returns the requests, and the resources they use.
-    const fn parts<'a>(&'a mut self, shared: &'a mut Shared<'_>) -> (&'a mut Requests, At<'a>) {
-        let at = At {
+    const fn parts<'a>(&'a mut self, shared: &'a mut Shared<'_>) -> (&'a mut Requests, RequestContext<'a>) {
+        let at = RequestContext {
             base: &mut *shared.base,
             volumes: &mut *shared.volumes,
             nbd: &mut self.nbd,
@@ -132,7 +132,7 @@ impl Clients {
     }
 
     /// Closes connections; their numbers.
-    pub(crate) fn disconnect(&mut self, volumes: &mut Volumes, which: Which) -> Vec<u64> {
+    pub(crate) fn disconnect(&mut self, volumes: &mut Volumes, which: ConnectionFilter) -> Vec<u64> {
         self.nbd.disconnect(volumes, which)
     }
 
@@ -168,7 +168,7 @@ impl Clients {
     ) {
         match self.ublk.ended(shared.base, tag, result, operation) {
             None => {}
-            Some(Came::Asks { volume, request, memory }) => {
+            Some(TagEvent::Asks { volume, request, memory }) => {
                 let asked = Asked::of_device(&request);
                 let cost = Cost::of(asked.command, asked.length);
                 let waiting = Throttled::Device { tag, request, memory };
@@ -176,7 +176,7 @@ impl Clients {
                     self.go_on(shared, volume, waiting);
                 }
             }
-            Some(Came::Leaves { device, volume }) => {
+            Some(TagEvent::Leaves { device, volume }) => {
                 for waiting in shared.volumes.withdraw_device(volume, device, &shared.base.clock) {
                     self.go_on(shared, volume, waiting);
                 }

@@ -35,7 +35,7 @@ use crate::shard::volumes::Volumes;
 
 /// Resources of the shard for requests, and destinations of their replies.
 #[derive(Debug)]
-pub(crate) struct At<'a> {
+pub(crate) struct RequestContext<'a> {
     pub(crate) base: &'a mut Base,
     pub(crate) volumes: &'a mut Volumes,
     pub(crate) nbd: &'a mut NbdFront,
@@ -143,7 +143,12 @@ fn read_memory(base: &mut Base, incoming: &Incoming, len_bytes: u64) -> ReadMemo
 
 /// Returns the next piece of a trim or zeroing, and its work: proportional to the cached part. If the origin may have
 /// to write zeros, it is bounded by the delay that others accept.
-fn clear_piece(at: &mut At<'_>, volume: VolumeId, range: Range<u64>, no_hole: bool) -> (u64, u64) {
+fn clear_piece(
+    at: &mut RequestContext<'_>,
+    volume: VolumeId,
+    range: Range<u64>,
+    no_hole: bool,
+) -> (u64, u64) {
     let most = match (at.volumes.used(volume).origin.can_punch(), no_hole) {
         (false, _) => CHANGE_PIECE_BYTES,
         (true, true) => CHANGE_KEPT_PIECE_BYTES,
@@ -183,7 +188,7 @@ impl Requests {
     }
 
     /// A request without payload that moves or changes bytes.
-    pub(crate) fn begin(&mut self, at: &mut At<'_>, incoming: Incoming) {
+    pub(crate) fn begin(&mut self, at: &mut RequestContext<'_>, incoming: Incoming) {
         let (volume, asked) = (incoming.volume, incoming.asked);
         let (offset, length) = (asked.offset, asked.length);
         let (start, end) = (floor(offset), (offset + length).next_multiple_of(SECTOR));
@@ -223,7 +228,12 @@ impl Requests {
     }
 
     /// Starts a write with complete payload; its memory was charged from the first byte.
-    pub(crate) fn begin_write(&mut self, at: &mut At<'_>, incoming: Incoming, memory: AlignedBuf) {
+    pub(crate) fn begin_write(
+        &mut self,
+        at: &mut RequestContext<'_>,
+        incoming: Incoming,
+        memory: AlignedBuf,
+    ) {
         at.base.payload_bytes -= u64_from_usize(memory.held_bytes());
         let start = floor(incoming.asked.offset);
         let end = start + u64_from_usize(memory.len());
@@ -233,7 +243,7 @@ impl Requests {
     /// A change of whole sectors; `memory` is that of a write.
     fn begin_change(
         &mut self,
-        at: &mut At<'_>,
+        at: &mut RequestContext<'_>,
         incoming: Incoming,
         sectors: Range<u64>,
         memory: Option<Arena>,
@@ -251,7 +261,7 @@ impl Requests {
     }
 
     /// Begins the next piece of a request; how much work that is.
-    pub(crate) fn begin_piece(&mut self, at: &mut At<'_>, id: u64) -> u64 {
+    pub(crate) fn begin_piece(&mut self, at: &mut RequestContext<'_>, id: u64) -> u64 {
         let client = self.client(id);
         let (command, volume) = (client.asked.command, client.volume);
         let Range { start, end } = client.rest;
@@ -298,7 +308,7 @@ impl Requests {
 
     /// Returns `true` if another piece follows, which then has its turn when its connection has. Those of clients that
     /// left and of requests that failed do not.
-    fn goes_on(&mut self, at: &mut At<'_>, id: u64) -> bool {
+    fn goes_on(&mut self, at: &mut RequestContext<'_>, id: u64) -> bool {
         let client = self.client(id);
         if client.rest.is_empty() || client.error.is_some() {
             return false;
@@ -313,7 +323,7 @@ impl Requests {
     }
 
     /// Gives a change's range back, if it has one.
-    fn release_range(&mut self, at: &mut At<'_>, id: u64) {
+    fn release_range(&mut self, at: &mut RequestContext<'_>, id: u64) {
         let client = self.client(id);
         let volume = client.volume;
         let Body::Change(change) = &mut client.body else { return };
@@ -331,7 +341,7 @@ impl Requests {
 
     /// Returns `true` if the origin makes zeros without writing them. Space that must stay allocated may have to be
     /// written.
-    fn zeroes_fast(&mut self, at: &mut At<'_>, volume: VolumeId, asked: Asked) -> bool {
+    fn zeroes_fast(&mut self, at: &mut RequestContext<'_>, volume: VolumeId, asked: Asked) -> bool {
         let volume = at.volumes.used(volume);
         volume.zeroes_fast && volume.origin.can_punch() && !asked.no_hole
     }
@@ -339,7 +349,7 @@ impl Requests {
     /// Starts a block status, which combines the cache's reply with the origin's later one; returns its number.
     pub(crate) fn begin_status(
         &mut self,
-        at: &mut At<'_>,
+        at: &mut RequestContext<'_>,
         conn: u64,
         volume: VolumeId,
         request: Request,
@@ -351,7 +361,7 @@ impl Requests {
     }
 
     /// The origin's part of a status is known.
-    pub(crate) fn origin_mapped(&mut self, at: &mut At<'_>, mapped: Mapped) {
+    pub(crate) fn origin_mapped(&mut self, at: &mut RequestContext<'_>, mapped: Mapped) {
         let client = mapped.client;
         let body = self.table.get_mut(&client).map(|client| &mut client.body);
         if let Some(Body::Status { origin, .. }) = body {
@@ -360,7 +370,13 @@ impl Requests {
         self.answer(at, client);
     }
 
-    fn add_client(&mut self, at: &mut At<'_>, incoming: Incoming, body: Body, charge_bytes: u64) -> u64 {
+    fn add_client(
+        &mut self,
+        at: &mut RequestContext<'_>,
+        incoming: Incoming,
+        body: Body,
+        charge_bytes: u64,
+    ) -> u64 {
         let Incoming { from, volume, asked } = incoming;
         let id = at.base.next_number();
         let hurries = self.hurries(at, volume, asked);
@@ -388,7 +404,7 @@ impl Requests {
     }
 
     /// Counts memory that a request holds until it is answered.
-    fn charge(&mut self, at: &mut At<'_>, id: u64, bytes: u64) {
+    fn charge(&mut self, at: &mut RequestContext<'_>, id: u64, bytes: u64) {
         let client = self.client(id);
         client.charge_bytes += bytes;
         at.base.payload_bytes += bytes;
@@ -398,7 +414,7 @@ impl Requests {
     }
 
     /// Returns `true` if the answer to such a request waits until data is reduced and durable on the cache device.
-    fn hurries(&mut self, at: &mut At<'_>, volume: VolumeId, asked: Asked) -> bool {
+    fn hurries(&mut self, at: &mut RequestContext<'_>, volume: VolumeId, asked: Asked) -> bool {
         let config = &at.volumes.used(volume).config;
         let durable = match asked.command {
             Command::Flush => true,
@@ -417,7 +433,7 @@ impl Requests {
 
     fn submit_part(
         &mut self,
-        at: &mut At<'_>,
+        at: &mut RequestContext<'_>,
         id: u64,
         offset_bytes: u64,
         len_bytes: u64,
@@ -432,7 +448,7 @@ impl Requests {
     }
 
     /// A write has its range: read its edges, or write at once.
-    pub(crate) fn range_granted(&mut self, at: &mut At<'_>, id: u64) {
+    pub(crate) fn range_granted(&mut self, at: &mut RequestContext<'_>, id: u64) {
         let client = self.client(id);
         if std::mem::take(&mut client.is_barred)
             && let Asker::Nbd { conn, .. } = client.from
@@ -465,7 +481,7 @@ impl Requests {
     }
 
     /// The edges are there: merge and write.
-    fn edges_read(&mut self, at: &mut At<'_>, id: u64) {
+    fn edges_read(&mut self, at: &mut RequestContext<'_>, id: u64) {
         let Some(client) = self.table.get_mut(&id) else { panic!("client request {id} has ended") };
         let (volume, offset, length) = (client.volume, client.asked.offset, client.asked.length);
         let Body::Change(change) = &mut client.body else { unreachable!("only changes have edges") };
@@ -492,7 +508,7 @@ impl Requests {
         self.write_parts(at, id);
     }
 
-    fn write_parts(&mut self, at: &mut At<'_>, id: u64) {
+    fn write_parts(&mut self, at: &mut RequestContext<'_>, id: u64) {
         let client = self.client(id);
         let Asked { command, fua, no_hole, .. } = client.asked;
         let Body::Change(change) = &mut client.body else { unreachable!("only changes write") };
@@ -524,7 +540,7 @@ impl Requests {
     /// A manager request has been answered.
     pub(crate) fn part_done(
         &mut self,
-        at: &mut At<'_>,
+        at: &mut RequestContext<'_>,
         req: ReqId,
         result: Result<(), ErrorKind>,
         path: Path,
@@ -570,7 +586,7 @@ impl Requests {
     }
 
     /// Answers a request, releases its range and removes it.
-    pub(crate) fn answer(&mut self, at: &mut At<'_>, id: u64) {
+    pub(crate) fn answer(&mut self, at: &mut RequestContext<'_>, id: u64) {
         self.release_range(at, id);
         let Some(client) = self.table.remove(&id) else { panic!("client request {id} is answered twice") };
         at.base.payload_bytes -= client.charge_bytes;
@@ -580,7 +596,7 @@ impl Requests {
 
     /// Ends requests of abandoned connections that wait for their range, or whose next piece has not started: no
     /// client received a reply for them.
-    pub(crate) fn drop_unbegun(&mut self, at: &mut At<'_>) {
+    pub(crate) fn drop_unbegun(&mut self, at: &mut RequestContext<'_>) {
         let (given_up, pieces) = at.nbd.take_given_up();
         if given_up.is_empty() {
             return;
@@ -612,7 +628,7 @@ impl Requests {
     }
 
     /// Releases a request's memory to its connection's share, and answers it.
-    fn end(at: &mut At<'_>, client: ClientRequest) {
+    fn end(at: &mut RequestContext<'_>, client: ClientRequest) {
         let ClientRequest { from, asked, charge_bytes, body, error, .. } = client;
         match from {
             Asker::Nbd { conn, request } => {

@@ -45,7 +45,7 @@ struct UblkDevice {
 
 /// Result of a tag's operation.
 #[derive(Debug)]
-pub(crate) enum Came {
+pub(crate) enum TagEvent {
     /// A request, with the bytes of a write.
     Asks { volume: VolumeId, request: Request, memory: Option<AlignedBuf> },
     /// The kernel is removing the device: its outstanding requests do not block that.
@@ -143,7 +143,7 @@ impl Devices {
         tag: Tag,
         result: io::Result<usize>,
         operation: Operation,
-    ) -> Option<Came> {
+    ) -> Option<TagEvent> {
         let device = self.device(tag);
         let volume = device.volume;
         let memory = |len_bytes| base.buffers.client_memory(volume, len_bytes);
@@ -151,7 +151,7 @@ impl Devices {
         self.step(base, tag, step)
     }
 
-    fn step(&mut self, base: &mut Base, tag: Tag, step: TagAction) -> Option<Came> {
+    fn step(&mut self, base: &mut Base, tag: Tag, step: TagAction) -> Option<TagEvent> {
         match step {
             TagAction::Submit(operation) => {
                 let ring = self.device(tag).rings[usize::from(tag.queue)];
@@ -159,7 +159,7 @@ impl Devices {
                 None
             }
             TagAction::Serve { request, memory } if base.stopping.is_running() => {
-                Some(Came::Asks { volume: self.volume_of(tag), request, memory })
+                Some(TagEvent::Asks { volume: self.volume_of(tag), request, memory })
             }
             TagAction::Serve { .. } => None,
             TagAction::Gone if self.device(tag).server.is_gone() => {
@@ -171,7 +171,7 @@ impl Devices {
                 }
                 None
             }
-            TagAction::Gone => Some(Came::Leaves { device: tag.device, volume: self.volume_of(tag) }),
+            TagAction::Gone => Some(TagEvent::Leaves { device: tag.device, volume: self.volume_of(tag) }),
         }
     }
 

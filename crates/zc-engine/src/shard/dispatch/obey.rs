@@ -10,12 +10,12 @@ use zc_core::{VolumeId, u64_from_usize};
 
 use crate::error::EngineError;
 use crate::error::refusal::Refusal;
-use crate::origin::{Facing, Origin};
+use crate::origin::{Origin, OriginStat};
 use crate::shard::commands::Command;
 use crate::shard::dispatch::Shard;
 use crate::shard::leaving::Removed;
 use crate::shard::lengths;
-use crate::shard::pause::{CloseReply, Closed, Looked, Replacement};
+use crate::shard::pause::{CloseReply, Closed, OpenResources, Replacement};
 use crate::shard::settled::{Settled, needs_no_cache};
 use crate::shard::stats::{
     Curve, DirtyFill, Driver, Extents, ShardStats, dirty_by_volume, origin_waits, pins_by_volume,
@@ -149,15 +149,15 @@ impl Shard {
         }
     }
 
-    fn looked(&self) -> Result<Looked, EngineError> {
-        let mut facing = Vec::new();
+    fn looked(&self) -> Result<OpenResources, EngineError> {
+        let mut origin_stats = Vec::new();
         for (id, volume) in self.volumes.iter() {
-            facing.push((id, Facing::of(&volume.origin)?));
+            origin_stats.push((id, OriginStat::of(&volume.origin)?));
         }
         let (cache, journal) = (self.device.file().clone(), self.device.journal().cloned());
         let has_to_be_told = |id: &VolumeId| self.manager.has_volatile(*id) || self.manager.owes_loss(*id);
         let lost = self.volumes.iter().map(|(id, _)| id).filter(has_to_be_told).collect();
-        Ok(Looked { cache, journal, facing, lost })
+        Ok(OpenResources { cache, journal, origin_stats, lost })
     }
 
     /// Returns `true` if only held-back requests are left: no event in line and no operation in flight is the manager's.

@@ -21,7 +21,7 @@ use crate::error::EngineError;
 use crate::limits::RING_ENTRIES;
 use crate::shard::cpus;
 use crate::shard::dispatch::Shard;
-use crate::shard::dispatch::turn::{Hands, TurnBegun};
+use crate::shard::dispatch::turn::{TurnBegun, TurnBuffers};
 use crate::shard::pending::RingId;
 use crate::shard::reduce::Scratch;
 use crate::shard::reduce_pool::AfterTurn;
@@ -101,7 +101,7 @@ impl Served {
         let _ends = EndsAll(self);
         cpus::bind_this_thread(&self.cpus, "a thread that serves requests");
         let mut ring = Ring::new(self.options)?;
-        let (mut hands, mut scratch) = (Hands::default(), Scratch::default());
+        let (mut turn_buffers, mut scratch) = (TurnBuffers::default(), Scratch::default());
         // Sends submitted since the last wait: they complete at once.
         let mut sends = 0;
         while !self.is_over.load(Ordering::Acquire) {
@@ -109,11 +109,11 @@ impl Served {
                 // A panic in a turn leaves an inconsistent shard: its thread ends all, and the join reports it.
                 let begun = TurnBegun { ring: id, polls: ring.poll_stats(), asked_ns: self.clock.now_ns() };
                 let Ok(mut shard) = self.shard.lock() else { return Ok(()) };
-                shard.turn(begun, &mut hands)?
+                shard.turn(begun, &mut turn_buffers)?
             };
             turn.wake.iter().for_each(Waker::wake);
             let Some(wait) = turn.wait else { return Ok(()) };
-            for (operation, token) in hands.operations.drain(..) {
+            for (operation, token) in turn_buffers.operations.drain(..) {
                 if ring.submit(operation, token).is_err() {
                     unreachable!("no more operations are handed over than the ring has places");
                 }
@@ -121,7 +121,7 @@ impl Served {
             sends += wait.sends;
             if turn.jobs.is_empty() {
                 let min = 1 + std::mem::take(&mut sends);
-                ring.submit_and_gather(min, wait.gather, Some(wait.timeout), &mut hands.completions)?;
+                ring.submit_and_gather(min, wait.gather, Some(wait.timeout), &mut turn_buffers.completions)?;
             } else {
                 self.after_turn.carry_out(turn.jobs, &mut scratch);
             }

@@ -58,7 +58,7 @@ pub(super) struct TurnBegun {
 
 /// Buffers that a thread reuses for all its turns.
 #[derive(Default)]
-pub(super) struct Hands {
+pub(super) struct TurnBuffers {
     /// Completions of its ring; empty after the turn.
     pub(super) completions: Vec<Completion>,
     /// The manager's; empty before and after the turn.
@@ -104,12 +104,16 @@ impl Shard {
     ///
     /// # Errors
     /// When the shard cannot continue.
-    pub(super) fn turn(&mut self, begun: TurnBegun, hands: &mut Hands) -> Result<Turn, EngineError> {
+    pub(super) fn turn(
+        &mut self,
+        begun: TurnBegun,
+        turn_buffers: &mut TurnBuffers,
+    ) -> Result<Turn, EngineError> {
         let began_ns = self.base.clock.now_ns();
         self.base.io.begin_turn(begun.ring, begun.polls);
         self.workers.begin_turn();
         self.clients.nbd_mut().begin_turn();
-        for completion in hands.completions.drain(..) {
+        for completion in turn_buffers.completions.drain(..) {
             self.completed(completion);
         }
         if self.workers.has_results() {
@@ -120,8 +124,8 @@ impl Shard {
         clients.begin_throttled(&mut shared);
         clients.drop_unbegun(&mut shared);
         self.origins.go_on(&mut self.base, &mut self.volumes, self.device.extent_bytes());
-        self.handle_events(&mut hands.actions);
-        self.end_turn(&mut hands.actions);
+        self.handle_events(&mut turn_buffers.actions);
+        self.end_turn(&mut turn_buffers.actions);
         if self.intent.is_stuck() || self.risk.is_stuck() {
             let works = !self.health.has_fault();
             self.closer.void_files(&mut self.intent, &mut self.risk, works)?;
@@ -129,7 +133,7 @@ impl Shard {
         if let Some(failure) = self.failure.take() {
             return Err(failure);
         }
-        self.base.io.take_ready(&mut hands.operations);
+        self.base.io.take_ready(&mut turn_buffers.operations);
         let had_ns = self.base.clock.now_ns().saturating_sub(began_ns);
         self.base.metrics.turns.count(began_ns.saturating_sub(begun.asked_ns), had_ns);
         Ok(Turn {

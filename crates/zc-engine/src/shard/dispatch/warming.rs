@@ -13,7 +13,7 @@ use zc_core::{Mode, ReqId, VolumeId};
 
 use crate::limits::WARM_PIECES_PER_TURN;
 use crate::shard::dispatch::Shard;
-use crate::shard::warm::{Ask, Moment, Piece, WarmUp};
+use crate::shard::warm::{Moment, Piece, WarmCommand, WarmUp};
 
 impl Shard {
     fn moment(&self) -> Moment {
@@ -21,8 +21,9 @@ impl Shard {
     }
 
     /// Executes an operator's request about a warm-up.
-    pub(super) fn ask_warm(&mut self, volume: VolumeId, ask: Ask) -> Result<WarmUp, String> {
-        if matches!(ask, Ask::Start { .. } | Ask::Add(_)) && !self.base.stopping.is_running() {
+    pub(super) fn ask_warm(&mut self, volume: VolumeId, ask: WarmCommand) -> Result<WarmUp, String> {
+        if matches!(ask, WarmCommand::Start { .. } | WarmCommand::Add(_)) && !self.base.stopping.is_running()
+        {
             return Err("the daemon is stopping".to_owned());
         }
         if self.volumes.get(volume).is_none() || self.leaving.has(volume) {

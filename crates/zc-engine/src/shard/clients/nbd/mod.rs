@@ -48,7 +48,7 @@ use crate::shard::volumes::Volumes;
 
 /// Selection of connections to close.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Which {
+pub enum ConnectionFilter {
     /// The one with this number.
     Id(u64),
     /// Connections from these addresses.
@@ -59,7 +59,7 @@ pub enum Which {
     Volume(VolumeId),
 }
 
-impl Which {
+impl ConnectionFilter {
     fn names(self, id: u64, conn: &Conn) -> bool {
         match (self, conn.peer) {
             (Self::Id(own), _) => own == id,
@@ -234,7 +234,7 @@ impl NbdFront {
 
     /// Closes connections on an operator's request; returns their numbers. Their started requests run to completion,
     /// unanswered; the others never start. They can send no further requests.
-    pub(crate) fn disconnect(&mut self, volumes: &mut Volumes, which: Which) -> Vec<u64> {
+    pub(crate) fn disconnect(&mut self, volumes: &mut Volumes, which: ConnectionFilter) -> Vec<u64> {
         let named = |(id, conn): &(&u64, &Conn)| !conn.dead && which.names(**id, conn);
         let mut ids: Vec<u64> = self.conns.iter().filter(named).map(|(id, _)| *id).collect();
         ids.sort_unstable();
