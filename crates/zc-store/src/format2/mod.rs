@@ -9,6 +9,7 @@
 pub mod batch;
 mod bytes;
 pub mod catalog;
+mod cleaning;
 mod config;
 mod core;
 pub mod frame;

@@ -163,6 +163,8 @@ pub enum Event {
         /// Milliseconds of a clock that never goes back.
         now_ms: u64,
     },
+    /// Find segments to which nothing leads, and free them.
+    Clean,
     /// Close in order: no request follows.
     Stop,
 }

@@ -126,7 +126,7 @@ impl Open {
         let codec = root.map_or(zc_core::Codec::Raw, |root| root.codec);
         let is_new = |block: &NewBlock| match block {
             NewBlock::Zero => false,
-            NewBlock::Data { print, .. } => !is_shared || self.prints.get(print).is_none(),
+            NewBlock::Data { .. } => !is_shared || self.known(block).is_none(),
         };
         let new: Vec<usize> =
             write.blocks.iter().enumerate().filter(|(_, block)| is_new(block)).map(|(at, _)| at).collect();
@@ -165,6 +165,7 @@ impl Open {
             let Some(mut change) = self.changes.pop_front() else { return };
             match self.apply_change(change.req, &mut change.work) {
                 Ok(()) => {
+                    self.applied_changes += 1;
                     if matches!(change.work, Work::Flush) {
                         self.close_batch();
                         self.flushes.want(self.log.last_closed(), Some(change.req));
@@ -182,6 +183,10 @@ impl Open {
                 Err(Stop::Blocked(blocked)) => {
                     self.changes.push_front(change);
                     return self.blocked(blocked);
+                }
+                Err(Stop::Fail(StoreError::NoSpace)) if self.clean_for_space() => {
+                    self.changes.push_front(change);
+                    return;
                 }
                 Err(Stop::Fail(error)) => self.end_change(&change, Err(error)),
             }
@@ -235,6 +240,7 @@ impl Open {
                 let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
                 self.open_head(len)?;
                 self.apply_catalog(change)?;
+                self.restart_mark();
                 self.log.put_head(Record::Catalog(bytes), len);
                 Ok(())
             }

@@ -147,6 +147,7 @@ impl Open {
     }
 
     fn end_checkpoint(&mut self) {
+        self.dropped_durable();
         if !self.is_opened {
             self.is_opened = true;
             self.out.push(Action::Opened { result: Ok(self.index.marks()) });

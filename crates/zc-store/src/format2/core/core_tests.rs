@@ -219,3 +219,43 @@ fn an_unproven_commit_that_is_corrupt_is_dropped_and_reported_once() {
     assert_eq!(driver.request(RequestKind::Flush), Err(StoreError::Dropped));
     assert_eq!(driver.request(RequestKind::Flush), Ok(()));
 }
+
+#[test]
+fn space_of_overwritten_cleared_and_deleted_contents_is_used_again() {
+    let mut driver = Driver::new(60);
+    assert_eq!(driver.change(CatalogOp::Create, 1, 0), Ok(()));
+    let mut value = 0;
+    // Ten times what the device holds.
+    for round in 0..2600 {
+        value += 32;
+        let contents: Vec<u64> = (value..value + 32).collect();
+        assert_eq!(driver.write_blocks(1, round % 20 * 32, &contents), Ok(()), "round {round}");
+    }
+    assert!(driver.appended_bytes > 600 * u64::from(SLOT) / 2, "{}", driver.appended_bytes);
+    assert_eq!(driver.read(1, 2599 % 20 * 32, 1), Ok(vec![value]));
+    assert_eq!(driver.change(CatalogOp::Delete, 1, 0), Ok(()));
+    for _ in 0..3 {
+        driver.clean();
+    }
+    let free = driver.store.free_bytes() / u64::from(SLOT);
+    assert!(free >= 50, "{free} of 60 slots are free");
+    let driver = reopened(driver);
+    assert!(driver.store.free_bytes() / u64::from(SLOT) >= 48);
+}
+
+#[test]
+fn what_a_snapshot_has_is_not_freed() {
+    let mut driver = volume();
+    let contents: Vec<u64> = (1..=100).collect();
+    assert_eq!(driver.write_blocks(1, 0, &contents), Ok(()));
+    assert_eq!(driver.change(CatalogOp::Snapshot, 2, 1), Ok(()));
+    for round in 0..30 {
+        let other: Vec<u64> = (0..100).map(|block| 1000 * (round + 1) + block).collect();
+        assert_eq!(driver.write_blocks(1, 0, &other), Ok(()));
+        driver.clean();
+    }
+    for _ in 0..2 {
+        assert_eq!(driver.read(2, 0, 100), Ok(contents.clone()));
+        driver = reopened(driver);
+    }
+}

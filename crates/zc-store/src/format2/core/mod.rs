@@ -6,6 +6,7 @@
 
 mod changes;
 mod checkpoint;
+mod cleaning;
 #[cfg(test)]
 mod core_tests;
 #[cfg(test)]
@@ -21,7 +22,8 @@ mod test_driver;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::catalog::Root;
-use super::index::{Blocked, Index};
+use super::cleaning::Cleaning;
+use super::index::{Blocked, Index, named_segments};
 use super::log::{Closed, Log, LogFull, Slots};
 use super::node::Spot;
 use super::recovery::{Recovered, Recovery, damaged, node_read};
@@ -78,6 +80,13 @@ struct Open {
     replay: Replay,
     checkpoint: Option<Checkpoint>,
     rest: Rest,
+    cleaning: Option<Cleaning>,
+    /// Segments and slots that the next checkpoint has no more, and those that no checkpoint has.
+    dropped: Vec<(u64, u32)>,
+    releasable: Vec<(u64, u32)>,
+    /// Changes that were applied, and those before the last cleaning.
+    applied_changes: u64,
+    cleaned_changes: u64,
     failed: Option<StoreError>,
     is_opened: bool,
     is_stopping: bool,
@@ -178,6 +187,11 @@ impl Open {
             loader: Loader::default(),
             checkpoint: None,
             rest: Rest::default(),
+            cleaning: None,
+            dropped: Vec::new(),
+            releasable: Vec::new(),
+            applied_changes: 0,
+            cleaned_changes: 0,
             failed: None,
             is_opened: false,
             is_stopping: false,
@@ -198,7 +212,11 @@ impl Open {
                 Err(kind) => self.fail(StoreError::Device(kind)),
             },
             Event::Tick { now_ms } => self.tick(now_ms),
-            Event::Stop => self.is_stopping = true,
+            Event::Clean => self.begin_cleaning(),
+            Event::Stop => {
+                self.is_stopping = true;
+                self.cleaning = None;
+            }
         }
         self.pump();
         if self.loader.reading.is_empty() {
@@ -260,7 +278,13 @@ impl Open {
         }
         self.pump_replay();
         self.pump_checkpoint();
+        self.pump_cleaning();
         self.pump_changes();
+        if self.cleaning.is_some() {
+            // It may have begun for a change that waits for it.
+            self.pump_cleaning();
+            self.pump_changes();
+        }
         self.pump_checkpoint();
         // Changes that arrive while a batch is being written share the next one.
         if self.log.written() == self.log.last_closed() {
@@ -293,6 +317,9 @@ impl Open {
 
     fn apply(&mut self, closed: &Closed) {
         for (root, leaf, delta) in &closed.maps {
+            if let Some(cleaning) = &mut self.cleaning {
+                cleaning.mark(named_segments(delta));
+            }
             self.index.apply_map(*root, *leaf, delta);
         }
         for (print, stored) in &closed.blocks {

@@ -3,7 +3,7 @@
 //! Invariants: a lookup that lacked a node is repeated from its beginning, so it never mixes two states of a map; a
 //! frame is verified by its name wherever it lies.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::Open;
 use crate::format2::Name;
@@ -35,6 +35,14 @@ pub(super) struct Reads {
 impl Reads {
     pub(super) fn is_empty(&self) -> bool {
         self.waiting.is_empty() && self.fetching.is_empty()
+    }
+
+    /// Segments from which contents are being read.
+    pub(super) fn segments(&self) -> BTreeSet<u64> {
+        self.fetching
+            .values()
+            .flat_map(|(_, places)| places.iter().map(|stored| stored.name.segment))
+            .collect()
     }
 }
 

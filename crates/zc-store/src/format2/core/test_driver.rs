@@ -264,6 +264,16 @@ impl Driver {
         self.perform(out);
     }
 
+    pub(super) fn clean(&mut self) {
+        self.give(Event::Clean);
+        self.settle();
+    }
+
+    /// Begins a cleaning, which continues beside the requests that follow.
+    pub(super) fn begin_clean(&mut self) {
+        self.give(Event::Clean);
+    }
+
     /// Time passes without a request.
     pub(super) fn idle(&mut self) {
         for _ in 0..4 {

@@ -36,6 +36,10 @@ impl Changes {
         }
     }
 
+    pub(super) fn cells(&self) -> impl Iterator<Item = Cell> {
+        self.cells.values().copied()
+    }
+
     /// Returns the entries of a range of blocks.
     pub(super) fn range(&self, root: u32, blocks: Range<u64>) -> impl Iterator<Item = (u64, Cell)> {
         let blocks = self.cells.range((root, blocks.start)..(root, blocks.end.max(blocks.start)));

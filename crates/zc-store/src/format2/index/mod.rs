@@ -8,6 +8,7 @@ mod cache;
 mod changes;
 mod fold;
 mod pages;
+mod sweep;
 mod tree;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,6 +23,7 @@ use cache::Cache;
 use changes::Changes;
 pub(super) use fold::{NewNode, Part};
 use pages::Pages;
+pub(super) use sweep::named_segments;
 use tree::Inner;
 use zc_core::{u64_from_usize, usize_from_u64};
 

@@ -3,13 +3,16 @@
 //! Invariants: all nodes above a changed node are in memory, so that a checkpoint writes the levels from below without
 //! reading. It does not give numbers.
 
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::Blocked;
 use super::cache::Cache;
 use crate::format2::node::{FANOUT, NodeRecord, PageNode, Spot};
 use crate::format2::superblock::PageTop;
+
+/// Records by the number of their nodes.
+type Records = Vec<(u64, NodeRecord)>;
 
 /// Page table with its changed nodes.
 #[derive(Debug)]
@@ -68,6 +71,46 @@ impl Pages {
             spot = record.base;
         }
         Ok(NodeRecord::default())
+    }
+
+    /// Returns all records, and the segments that hold nodes of the page table.
+    pub(super) fn all(&self, cache: &mut Cache) -> Result<(Records, BTreeSet<u64>), Blocked> {
+        let (mut records, mut segments) = (Vec::new(), BTreeSet::new());
+        let mut nodes = vec![(0, self.top.spot)];
+        for level in (0..self.top.levels).rev() {
+            let (mut next, mut missing) = (Vec::new(), Vec::new());
+            for (index, spot) in nodes {
+                segments.extend(spot.map(|spot| spot.segment));
+                let node = match (self.changed.get(&(level, index)), spot) {
+                    (Some(node), _) => node.clone(),
+                    (None, Some(spot)) if !cache.has(&spot) => {
+                        missing.push(spot);
+                        continue;
+                    }
+                    (None, Some(spot)) => decoded(cache, spot)?,
+                    (None, None) => continue,
+                };
+                for (position, record) in node.records() {
+                    let number = index * FANOUT + u64::from(position);
+                    if level == 0 { records.push((number, record)) } else { next.push((number, record.base)) }
+                }
+                // A changed node below may have no place yet.
+                if level > 0 {
+                    let below =
+                        self.changed.range((level - 1, index * FANOUT)..(level - 1, (index + 1) * FANOUT));
+                    let new = below.map(|((_, below), _)| *below).filter(|below| {
+                        let position = u16::try_from(below % FANOUT).unwrap_or(u16::MAX);
+                        node.get(position).is_none()
+                    });
+                    next.extend(new.map(|below| (below, None)));
+                }
+            }
+            if !missing.is_empty() {
+                return Err(Blocked::Missing(missing));
+            }
+            nodes = next;
+        }
+        Ok((records, segments))
     }
 
     /// Brings the path to a node into memory, so that [`Pages::set`] succeeds.

@@ -4,7 +4,7 @@
 //! the contents of leaves.
 
 use core::ops::Range;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Blocked, Index};
 use crate::format2::catalog::{Top, levels_above, levels_of};
@@ -66,6 +66,30 @@ impl Index {
             }
         }
         Ok(Some(number))
+    }
+
+    /// Adds the numbers of all nodes of a tree.
+    pub(super) fn numbers(&mut self, top: Top, numbers: &mut BTreeSet<u64>) -> Result<(), Blocked> {
+        let mut nodes: Vec<u64> = (top.node != 0).then_some(top.node).into_iter().collect();
+        for level in (0..=top.levels).rev() {
+            let (mut next, mut missing) = (Vec::new(), Vec::new());
+            for number in nodes {
+                // Nodes that another root has were visited with it, with all below them.
+                if !numbers.insert(number) || level == 0 {
+                    continue;
+                }
+                match self.inner_node(number) {
+                    Ok(node) => next.extend(node.children().map(|(_, child)| child)),
+                    Err(Blocked::Missing(spots)) => missing.extend(spots),
+                    Err(blocked) => return Err(blocked),
+                }
+            }
+            if !missing.is_empty() {
+                return Err(Blocked::Missing(missing));
+            }
+            nodes = next;
+        }
+        Ok(())
     }
 
     /// Returns all leaves of a tree with their numbers.

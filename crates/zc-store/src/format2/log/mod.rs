@@ -6,7 +6,7 @@
 
 mod slots;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::batch::{BatchHeader, DIRECTORY_BYTES_MAX, NodePlace, Record, StoredFrame};
 use super::frame::{FrameHeader, HEADER_BYTES};
@@ -130,6 +130,15 @@ impl Log {
     /// A checkpoint begins: its log begins here.
     pub(super) fn begin_checkpoint(&mut self) {
         self.since_checkpoint_bytes = 0;
+    }
+
+    /// Returns the segments to which entries of the open batch lead.
+    pub(super) fn open_segments(&self) -> BTreeSet<u64> {
+        let named = self.cells.values().filter_map(|cell| match cell {
+            Cell::Stored(stored) => Some(stored.name.segment),
+            Cell::Lost | Cell::Zero | Cell::Hole => None,
+        });
+        named.collect()
     }
 
     /// Returns `true` if a change is durable and no header states it.

@@ -37,7 +37,7 @@ impl Slots {
         self.free.remove(&slot);
     }
 
-    /// A slot that no segment began to use is free.
+    /// A slot that holds no segment is free.
     pub(in crate::format2) fn free_again(&mut self, slot: u32) {
         self.free.insert(slot);
     }
@@ -55,6 +55,17 @@ impl Slots {
             (record.blocks, record.end_units) = (blocks, end_units);
             self.changed.insert(segment / FANOUT);
         }
+    }
+
+    /// Returns the numbers of all segments.
+    pub(in crate::format2) fn segments(&self) -> impl Iterator<Item = u64> {
+        self.segments.keys().copied()
+    }
+
+    /// Removes a segment to which nothing leads. Its slot is not free before it is given back.
+    pub(in crate::format2) fn remove(&mut self, segment: u64) -> Option<u32> {
+        self.changed.insert(segment / FANOUT);
+        self.segments.remove(&segment).map(|record| record.slot)
     }
 
     /// Takes a free slot.
