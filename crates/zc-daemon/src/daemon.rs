@@ -115,7 +115,8 @@ impl Daemon {
         &self.registry
     }
 
-    /// The counters; `None` when the data plane has ended. Blocks for a turn of it. Not for use within tokio.
+    /// Returns the counters; `None` when the data plane has ended. Blocks for one turn of the data plane, so it must
+    /// not be called within tokio.
     #[must_use]
     pub fn stats(&self) -> Option<ShardStats> {
         let (reply, stats) = oneshot::channel();
@@ -143,7 +144,7 @@ impl Daemon {
     fn join(&mut self) -> Result<bool, EngineError> {
         let Some(shard) = self.shard.take() else { return Ok(false) };
         let result = shard.join().unwrap_or_else(|panic| Err(EngineError::DataPlane(panic_text(&*panic))));
-        // The control thread ends when the shard has.
+        // The control thread ends after the shard.
         self.control = None;
         result
     }

@@ -4,13 +4,13 @@
 pub(crate) const CALLS_END_MS: u64 = 2_000;
 /// Milliseconds in which the configuration and the files that it names must have been read.
 pub(crate) const CONFIG_READ_MS: u64 = 5_000;
-/// Reads of them that may hang at a time, each of which has a thread; further ones are refused.
+/// Concurrent reads of the configuration that may hang, with a thread each; further ones are refused.
 pub(crate) const CONFIG_READS_MAX: usize = 4;
-/// Milliseconds that the place of a control connection takes to become free once it is taken from an idle one.
+/// Milliseconds within which a displaced idle control connection must release its slot.
 pub(crate) const CONTROL_PLACE_WAIT_MS: u64 = 5_000;
 /// Connections that wait for a place, in times of the places; ...
 pub(crate) const CONTROL_QUEUE_TIMES: usize = 8;
-/// ... interval of checks for an idle one.
+/// Milliseconds between searches for an idle control connection.
 pub(crate) const CONTROL_RETRY_MS: u64 = 20;
 /// Bytes of one line on the control socket.
 pub(crate) const CONTROL_LINE_BYTES_MAX: usize = 64 << 10;
@@ -45,17 +45,17 @@ pub(crate) const WINDOW_LOOK_MS: u64 = 1_000;
 /// Interval of checks for absent volumes, in milliseconds: initial and largest. It doubles.
 pub(crate) const ABSENT_PAUSE_MIN_MS: u64 = 500;
 pub(crate) const ABSENT_PAUSE_MAX_MS: u64 = 8_000;
-/// Connections at a time for the numbers, and as many for the live page; a further one takes the place of another.
+/// Concurrent connections for the metrics, and as many for the live page; a further one displaces another.
 pub(crate) const HTTP_CONNECTIONS_MAX: usize = 64;
 /// Answers of them that are computed at a time; must be less.
 pub(crate) const HTTP_ANSWERS_MAX: usize = 8;
 /// Bits of an IPv6 address that one site has all addresses of, for these connections.
 pub(crate) const HTTP_IPV6_PREFIX_BITS: u8 = 64;
-/// Milliseconds that one may take, from its connection to its end.
+/// Maximum duration of an HTTP connection in milliseconds.
 pub(crate) const HTTP_REQUEST_MS_MAX: u64 = 10_000;
-/// Milliseconds that its request may take to come: a silent client does not keep a place for longer.
+/// Milliseconds within which an HTTP request must arrive: a silent client keeps its slot no longer.
 pub(crate) const HTTP_HEAD_MS_MAX: u64 = 2_000;
 /// Newest events that the live page shows.
 pub(crate) const LIVE_EVENTS_MAX: usize = 50;
-/// Bytes of such a request: its line and its headers.
+/// Maximum bytes of an HTTP request line with headers.
 pub(crate) const HTTP_HEAD_BYTES_MAX: usize = 16 << 10;

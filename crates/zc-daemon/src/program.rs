@@ -51,7 +51,7 @@ pub type ReadConfig = Arc<dyn Fn(&Path) -> Result<Config, String> + Send + Sync>
 pub struct ConfigFile {
     path: PathBuf,
     read: ReadConfig,
-    /// Reads that may be under way.
+    /// Permits for concurrent reads.
     reads: Arc<Semaphore>,
 }
 
@@ -62,7 +62,7 @@ impl std::fmt::Debug for ConfigFile {
 }
 
 impl ConfigFile {
-    /// The file at `path`; `read` reads it, or one that may take its place.
+    /// Configuration file at `path`. `read` parses it, or another file that would replace it.
     #[must_use]
     pub fn new(path: PathBuf, read: ReadConfig) -> Self {
         Self { path, read, reads: Arc::new(Semaphore::new(CONFIG_READS_MAX)) }
@@ -117,8 +117,8 @@ impl ConfigFile {
     }
 }
 
-/// Reads the file that has the name now. One that is mounted by itself stays the file that was mounted when another takes
-/// its place on the host: that is an error, not the old contents.
+/// Reads the file that has the name now. A bind-mounted file stays the same file when it is replaced on the host: that
+/// is an error, because its contents are out of date.
 fn read_now(path: &Path, read: &ReadConfig) -> Result<Config, String> {
     if std::fs::metadata(path).is_ok_and(|metadata| metadata.nlink() == 0) {
         return Err(format!(
@@ -146,7 +146,7 @@ fn folder_of(path: &Path) -> Option<PathBuf> {
 pub struct Passed {
     /// Listening sockets.
     pub listeners: Vec<OwnedFd>,
-    /// A connection; the engine stops when it ends.
+    /// A connection to serve; the daemon stops when it is closed.
     pub connection: Option<OwnedFd>,
 }
 
@@ -157,7 +157,7 @@ impl Passed {
         self.listeners.is_empty() && self.connection.is_none()
     }
 
-    /// The configuration without the sockets that passed ones take the place of.
+    /// Returns the configuration without the sockets that passed ones replace.
     pub(crate) fn without_sockets(&self, config: &Config) -> Config {
         let mut config = config.clone();
         if !self.is_empty() {

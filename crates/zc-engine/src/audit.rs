@@ -36,7 +36,7 @@ impl Refusals {
     }
 }
 
-/// A text of a client's choice, such as the name of an export: in quotes, escaped, and of bounded length.
+/// Formats a text chosen by a client, such as the name of an export: quoted, escaped and truncated.
 pub(crate) fn brief(text: &str) -> String {
     let cut: String = text.chars().take(CLIENT_CHARS_MAX).collect();
     format!("{cut:?}")

@@ -39,7 +39,7 @@ pub enum NbdClientError {
     /// The server broke the protocol or refused.
     #[error(transparent)]
     Protocol(#[from] ClientError),
-    /// The request is not one that this export takes.
+    /// The export does not support the request.
     #[error(transparent)]
     Request(#[from] RequestError),
     /// The server reported an error for a request.
@@ -96,7 +96,7 @@ pub enum NbdRequest<'a> {
 pub struct NbdDone {
     /// As returned by [`NbdClient::submit`].
     pub cookie: u64,
-    /// The bytes of a read, nothing for others.
+    /// Bytes of a read; empty for other requests.
     pub result: Result<Vec<u8>, RemoteError>,
 }
 
@@ -149,7 +149,7 @@ pub struct NbdClient {
     out: Vec<u8>,
     /// Reads in flight: first byte, and the data so far.
     reads: Map<u64, (u64, Vec<u8>)>,
-    /// The read whose data is arriving, and where in its data.
+    /// The read whose data is arriving, and the position in its data.
     filling: Option<(u64, usize)>,
     export: RemoteExport,
 }
@@ -169,8 +169,8 @@ impl NbdClient {
         Self::over(uri, open(uri).map_err(|source| failed(uri, source))?)
     }
 
-    /// As [`Self::connect`], and waits no longer than this for the server at a time. Then the call fails with an I/O
-    /// error (`WouldBlock`), which ends the client.
+    /// As [`Self::connect`], with a time limit for each wait. Exceeding it fails the call with an I/O error
+    /// (`WouldBlock`), which ends the client.
     ///
     /// # Errors
     /// As [`Self::connect`], or the time is zero.
@@ -286,7 +286,7 @@ impl NbdClient {
     /// Sends a request and returns its cookie.
     ///
     /// # Errors
-    /// When the export does not take such a request, or the connection fails.
+    /// If the export does not support the request, or the connection fails.
     pub fn submit(&mut self, request: NbdRequest<'_>) -> Result<u64, NbdClientError> {
         let (session, out) = (&mut self.session, &mut self.out);
         let cookie = match request {

@@ -19,7 +19,7 @@ impl Clock {
         Self { start: Instant::now() }
     }
 
-    /// Time since the clock was made; never goes back.
+    /// Monotonic time since the clock was created.
     #[expect(clippy::disallowed_methods, reason = "the one clock of the daemon")]
     fn elapsed(&self) -> Duration {
         Instant::now().saturating_duration_since(self.start)
@@ -36,7 +36,7 @@ impl Clock {
     }
 }
 
-/// Seconds since 1970; 0 if the machine's clock stands before.
+/// Seconds since 1970; 0 if the machine's clock is earlier.
 #[expect(clippy::disallowed_methods, reason = "the one clock of the daemon")]
 pub fn unix_s() -> u64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs())

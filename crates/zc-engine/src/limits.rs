@@ -3,18 +3,18 @@
 /// Minimum operations of the shard's ring besides those that wait for clients and for the kernel's block devices,
 /// which occupy entries all the time; more wait in the driver.
 pub(crate) const RING_WORK_OPS: usize = 8192;
-/// Most of these for one origin, ...
+/// Maximum ring operations of one origin.
 pub(crate) const ORIGIN_OPS_MAX: usize = 1024;
-/// ... and for all origins together. The rest is for the cache device and for clients: a hung origin must neither
-/// block them nor make the cache appear hung.
+/// Maximum ring operations of all origins. The rest is for the cache device and for clients: a hung origin must
+/// neither block them nor make the cache appear hung.
 pub(crate) const ORIGINS_OPS_MAX: usize = 6144;
 /// Submission queue entries of the shard's ring.
 pub(crate) const RING_ENTRIES: u32 = 512;
-/// Milliseconds between ticks while something is under way.
+/// Milliseconds between ticks while work is in progress.
 pub(crate) const TICK_BUSY_MS: u64 = 10;
 /// Milliseconds between ticks while nothing is: the age of open WEUs is still watched.
 pub(crate) const TICK_IDLE_MS: u64 = 200;
-/// Bytes of a connection's receive buffer: requests of a turn, and payloads that come with them.
+/// Bytes of a connection's receive buffer: requests of a turn, and their payloads.
 pub(crate) const RECEIVE_BYTES: usize = 64 << 10;
 /// Bytes of a receive buffer before an export is chosen: options of the handshake. Ten thousand half-open handshakes take
 /// 40 MiB.
@@ -23,69 +23,72 @@ pub(crate) const HANDSHAKE_RECEIVE_BYTES: usize = 4 << 10;
 pub(crate) const SEND_BYTES_MAX: u64 = 256 << 10;
 /// Bytes per second that a payload arrives with at least, once its client has had its patience.
 pub(crate) const ARRIVAL_BYTES_PER_S_MIN: u64 = 256 << 10;
-/// The part of `nbd.bytes_in_flight_max` that is reserved, an equal share of it for each of `nbd.connections_max`, ...
+/// Share of `nbd.bytes_in_flight_max` that is divided into equal reserves for `nbd.connections_max` connections: one
+/// in this number.
 pub(crate) const RESERVED_PART: u64 = 4;
-/// ... and no more than this for one: with the defaults 256 connections reserve 256 KiB each, 64 of 256 MiB.
+/// Maximum reserve of a connection: by default 256 connections reserve 256 KiB each, 64 of 256 MiB.
 pub(crate) const RESERVE_BYTES_MAX: u64 = 256 << 10;
 /// Most memory of a client or volume, as a multiple of what it leaves free: 3 leaves a quarter.
 pub(crate) const GROUP_SHARE: u64 = 3;
 /// Overhead of a request besides its payload: its entries in the tables of driver and manager.
 pub(crate) const REQUEST_BYTES: u64 = 512;
-/// Replies up to this size are copied together once a client has left [`COMPACT_UNSENT_BYTES`] lying, or more than a send
-/// takes: a page of memory of its own takes up to two.
+/// Size up to which unsent replies are merged by copying, once a client has left [`COMPACT_UNSENT_BYTES`] or more than
+/// one send unread: a separate buffer wastes up to a page.
 pub(crate) const COMPACT_BYTES_MAX: u64 = 16 << 10;
 /// See [`COMPACT_BYTES_MAX`]; also the size of the buffers that they are copied to.
 pub(crate) const COMPACT_UNSENT_BYTES: u64 = 64 << 10;
-/// Milliseconds for which a request has waited for memory that other connections hold when it goes before all others, ...
+/// Milliseconds after which a request that waits for memory takes precedence over all others.
 pub(crate) const AGED_MS: u64 = 400;
 /// ... and without progress for which these are then disconnected. A request that waits this long is answered within a
 /// second: [`AGED_MS`], or this, and [`LOOK_MS`].
 pub(crate) const SHORT_STALL_MS: u64 = 900;
-/// Units of work that a turn begins: a unit is about a microsecond. One request may exceed it.
+/// Work budget of a turn, in units of about a microsecond. One request may exceed it.
 pub(crate) const TURN_UNITS: u64 = 1000;
 /// Units of any request, and in addition: of copying and looking up reads and writes (4 GB/s), ...
 pub(crate) const REQUEST_UNITS: u64 = 2;
 pub(crate) const COPY_BYTES_PER_UNIT: u64 = 4 << 10;
-/// ... of extents that a prefetch looks up, ...
+/// Bytes of extents that a prefetch looks up per unit of work.
 pub(crate) const CACHE_BYTES_PER_UNIT: u64 = 16 << 10;
-/// ... of extents that a status query looks up, ...
+/// Bytes of extents that a status query looks up per unit of work.
 pub(crate) const STATUS_BYTES_PER_UNIT: u64 = 64 << 10;
-/// ... of extents that a trim or a zeroing invalidates (an extent of 8 KiB: three table lookups from memory), ...
+/// Bytes of extents that a trim or zeroing invalidates per unit of work (an extent of 8 KiB: three table lookups from
+/// memory).
 pub(crate) const CHANGE_BYTES_PER_UNIT: u64 = 8 << 10;
-/// Bytes of a trim or a zeroing that are in the manager at once; it continues at its next turn: half a turn.
+/// Maximum bytes of a trim or zeroing in the manager at a time, half a turn; it continues in the connection's next
+/// turn.
 pub(crate) const CHANGE_PIECE_BYTES: u64 = 4 << 20;
-/// ... at most, where the origin may have to write zeros because space stays allocated.
+/// Maximum bytes at a time if the origin may have to write zeros because space stays allocated.
 pub(crate) const CHANGE_KEPT_PIECE_BYTES: u64 = 64 << 20;
-/// Bytes of a read that are with the manager at once: half a turn, and enough to keep an SSD busy.
+/// Maximum bytes of a read in the manager at a time: half a turn, and enough to keep an SSD busy.
 pub(crate) const READ_PIECE_BYTES: u64 = 2 << 20;
-/// Bytes of a prefetch that are with the manager at once: a quarter of a turn.
+/// Maximum bytes of a prefetch in the manager at a time: a quarter of a turn.
 pub(crate) const CACHE_PIECE_BYTES: u64 = 4 << 20;
-/// Changes of a connection that wait for earlier ones; nothing more is read from its socket then. They precede later
-/// requests of other clients.
+/// Maximum queued changes of a connection that wait for earlier ones; its socket is not read further meanwhile.
 pub(crate) const BARRED_MAX: usize = 8;
 /// Bytes covered by one BLOCK_STATUS, for its cost: the manager's lookups with extents of 8 KiB.
 pub(crate) const STATUS_BYTES_MAX: u64 = 128 << 20;
-/// ... and of a flush, which writes dirty data.
+/// Units of work of a flush, which writes dirty data.
 pub(crate) const FLUSH_UNITS: u64 = 16;
-/// Bytes of reads and prefetches in the manager at once besides small ones: a piece each of 16 large reads. An SSD
-/// delivers them in about 20 ms, which is the delay of a request that arrives then.
+/// Maximum bytes of large reads and prefetches in the manager: 16 pieces. An SSD delivers them in about 20 ms, which
+/// bounds the delay of a new request.
 pub(crate) const SERVE_BYTES: u64 = 32 << 20;
 /// Bytes of them that each connection may have there whatever others have.
 pub(crate) const SERVE_SMALL_BYTES: u64 = 256 << 10;
 /// Interval of checks for stalled clients, in milliseconds.
 pub(crate) const LOOK_MS: u64 = 50;
-/// Interval of checks for unneeded memory, in milliseconds, ...
+/// Interval of checks for unneeded memory, in milliseconds.
 pub(crate) const GIVE_BACK_MS: u64 = 2_000;
-/// ... and bytes from which on the heap's free pages are worth looking for, each of which is visited.
+/// Free bytes of the heap from which its free pages, each of which is visited, are returned to the kernel.
 pub(crate) const GIVE_BACK_HEAP_BYTES: u64 = 16 << 20;
 /// Slots of clients that choose an export, besides those of `nbd.connections_max`.
 pub(crate) const HANDSHAKE_PLACES: usize = 64;
 /// Milliseconds for which a client that chooses an export keeps its place against others of its own source: TLS and all
 /// take five round trips, which is a client 100 ms away.
 pub(crate) const HANDSHAKE_GRACE_MS: u64 = 500;
-/// A source with more than this part of `nbd.connections_max` gives idle attached clients up for one with fewer, ...
+/// Share of `nbd.connections_max` above which a source gives up idle attached clients for a source with fewer: one in
+/// this number.
 pub(crate) const ATTACHED_PART: usize = 8;
-/// ... those that have been idle for this time in milliseconds.
+/// Idle time after which such clients may be displaced, in milliseconds.
 pub(crate) const ATTACHED_IDLE_MS: u64 = 1000;
 /// Connections that wait in the kernel to be accepted, as far as `net.core.somaxconn` allows.
 pub(crate) const BACKLOG: i32 = 4096;
@@ -120,17 +123,17 @@ pub(crate) const INLINE_DECODE_BYTES_PER_TURN: u32 = 512 << 10;
 pub(crate) const REDUCE_JOBS_MAX: usize = 16_384;
 /// Jobs of insertions that are handed over at once; fewer wait for others for a millisecond or two.
 pub(crate) const REDUCE_JOBS_TOGETHER: usize = 8;
-/// Bytes that the data-plane thread hashes, compares or compresses with LZ4 itself in one turn when a client waits for
-/// a flush: about as long as waking a worker and being woken takes, twice.
+/// Bytes that the data-plane thread hashes, compares or compresses with LZ4 per turn while a client waits for a flush.
+/// This takes about as long as two wake-ups of and by a worker.
 pub(crate) const HURRY_INLINE_BYTES: usize = 32 << 10;
-/// Bytes of a job that it does itself whenever there is no other: a flush may come any moment, and a worker that is
-/// woken for so little costs more than the work.
+/// Size of a job that the data-plane thread executes itself if it is the only one: waking a worker costs more, and a
+/// flush may follow at any time.
 pub(crate) const ALONE_INLINE_BYTES: usize = 8 << 10;
 /// Milliseconds to the next turn while jobs of insertions wait for others.
 pub(crate) const TICK_JOBS_MS: u64 = 1;
 /// Results of insertions that wake the data plane; fewer wait for others, ...
 pub(crate) const REDUCE_RESULTS_MAX: usize = 32;
-/// ... at most this long after the last.
+/// Maximum delay of reduction results before they wake the data plane.
 pub(crate) const REDUCE_LINGER: std::time::Duration = std::time::Duration::from_micros(500);
 /// Threads of a store if their number is left to the daemon.
 pub(crate) const STORE_WORKERS_AUTO_MAX: u32 = 4;
@@ -151,17 +154,17 @@ pub(crate) const INTENT_BYTES_MAX: u64 = 8 << 20;
 /// extents of the reply.
 pub(crate) const STATUS_RUN_BYTES: u64 = 64;
 pub(crate) const STATUS_RUNS_MAX: u64 = 4096;
-/// Questions about holes that wait for one origin; beyond, the answer is that nothing is known.
+/// Maximum queued hole queries per origin; further ones are answered as unknown.
 pub(crate) const MAP_QUESTIONS_MAX: usize = 1024;
 /// Runs of one answer about holes: two calls of the kernel each.
 pub(crate) const MAP_RUNS_MAX: usize = 4096;
-/// Replies of a turn to one client that the socket's buffer is likely to take at once (TCP starts with 16 KiB).
+/// Bytes of replies per turn that a client's socket buffer is likely to accept at once (TCP starts with 16 KiB).
 pub(crate) const QUICK_SEND_BYTES: u64 = 16 << 10;
-/// Reads of stored extents from which on a turn waits for several of them, ...
+/// Reads of stored extents in flight from which a turn waits for several completions.
 pub(crate) const GATHER_OPS_MIN: usize = 8;
-/// ... for at most this number, ...
+/// Maximum number of completions to wait for.
 pub(crate) const GATHER_MAX: usize = 16;
-/// ... and no longer than about two reads of an SSD take, in microseconds.
+/// Maximum wait for several completions in microseconds: about two reads of an SSD.
 pub(crate) const GATHER_TIME_US: u32 = 100;
 /// Notes in a recording's batches: 64 bytes each, 4 MiB in total.
 pub(crate) const RECORD_BATCH: usize = 4096;
@@ -169,17 +172,17 @@ pub(crate) const RECORD_BATCH: usize = 4096;
 pub(crate) const RECORD_BATCHES: usize = 16;
 /// Nanoseconds that a recorded request waits for information from the cache, ...
 pub(crate) const RECORD_WINDOW_NS: u64 = 1_000_000_000;
-/// ... while at most this number wait: about 10 MiB.
+/// Maximum number of requests in the window of a recording: about 10 MiB.
 pub(crate) const RECORD_WINDOW_MAX: usize = 1 << 16;
 /// Interval at which a recorder checks the time.
 pub(crate) const RECORD_LOOK: std::time::Duration = std::time::Duration::from_millis(200);
-/// Bytes of a warm-up in the manager at once, ...
+/// Maximum bytes of a warm-up in the manager.
 pub(crate) const WARM_PIECE_BYTES: u64 = 256 << 10;
-/// ... of all warm-ups together while no client has a request under way, ...
+/// Maximum bytes of all warm-ups in the manager while no client request is in progress.
 pub(crate) const WARM_BYTES_MAX: u64 = 4 << 20;
-/// ... and milliseconds between two pieces while one has.
+/// Milliseconds between pieces of warm-ups while client requests are in progress.
 pub(crate) const WARM_BUSY_PAUSE_MS: u64 = 20;
-/// Pieces that begin in one turn of the data plane.
+/// Maximum pieces of warm-ups begun per turn of the data plane.
 pub(crate) const WARM_PIECES_PER_TURN: usize = 32;
 /// Ranges of a warm-up that wait: 1 MiB.
 pub(crate) const WARM_RANGES_MAX: usize = 1 << 16;
@@ -190,7 +193,7 @@ pub(crate) const PAUSE_MAX_MS: u64 = 10_000;
 /// Time-out of the first connection to a remote origin, in milliseconds: shorter than a check, which then reports the
 /// reason.
 pub(crate) const REMOTE_OPEN_MS: u64 = 9_000;
-/// Milliseconds for a connection to one address of a server.
+/// Milliseconds per attempt to connect to one address of a server.
 pub(crate) const REMOTE_CONNECT_MS: u64 = 5_000;
 /// Milliseconds for reads and flushes of a remote origin at a start and a stop.
 pub(crate) const REMOTE_WAIT_MS: u64 = 20_000;

@@ -13,7 +13,7 @@ use serde::Serialize;
 pub struct Connection {
     /// Its listener.
     pub listener: String,
-    /// The client: an IP address, or the user behind a Unix socket.
+    /// Client: an IP address, or the user of a Unix socket.
     pub peer: String,
     /// The export it chose.
     pub export: Option<String>,
@@ -44,7 +44,7 @@ pub struct VolumeInfo {
     pub max_dirty_age_ms: Option<u64>,
     /// Its origin.
     pub origin: PathBuf,
-    /// The domain that it shares content in; empty: the common one.
+    /// Deduplication domain; empty: the default one.
     pub dedup_domain: String,
     /// Reason why its cache contents were distrusted at the start, if they were.
     pub cold_reason: Option<String>,
@@ -54,7 +54,7 @@ pub struct VolumeInfo {
     pub exported: bool,
     /// The daemon attaches it as a ublk device when it starts.
     pub attaches: bool,
-    /// The ublk device that serves it, if one does.
+    /// Its ublk device, if any.
     pub device: Option<String>,
 }
 

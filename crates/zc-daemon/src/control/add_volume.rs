@@ -6,8 +6,7 @@
 //! the start treated it as a volume that another program may write. Its dirty data was kept.
 //!
 //! # Order, and effects of a crash
-//! 1. Checks that may refuse: two names for one file, an origin for which another cache has data, one that is in use.
-//!    Then the origin is created, if configured.
+//! 1. Checks that may refuse: two names of one file, an origin whose data another cache holds, an origin in use.
 //! 2. Volume table, then state directory, then the record that the volume may become dirty. A start after a crash
 //!    finds a volume without cached data; if only the table had it, it starts cold.
 //! 3. The plan for a ublk device; the data plane with its manager. Exports follow with the reload's other settings.
@@ -58,7 +57,7 @@ impl Changed {
         self.later.extend(more.later);
     }
 
-    /// A key that is not applied, with the reason if there is one here.
+    /// Key that is not applied, with a specific reason if there is one.
     pub(crate) fn explained(&self, key: String) -> String {
         match self.refused.iter().find(|(refused, _)| *refused == key) {
             Some((_, reason)) => format!("{key} ({reason})"),
@@ -67,7 +66,7 @@ impl Changed {
     }
 }
 
-/// Volumes whose origins are open and which may be served.
+/// Volumes with open origins, ready to be served.
 struct Prepared {
     config: Config,
     origins: Vec<Origin>,
@@ -235,7 +234,7 @@ impl Shared {
     }
 }
 
-/// As the differences of two configurations name a volume that comes or goes.
+/// Key of an added or removed volume in the differences of two configurations.
 pub(crate) fn volume_key(name: &str) -> String {
     format!("volume \"{name}\"")
 }
@@ -247,7 +246,7 @@ struct Judged {
     paired: Vec<Paired>,
 }
 
-/// Everything that can be refused. Nothing is made or written.
+/// Performs all checks that may refuse, without creating or writing anything.
 fn judge(
     all: &Config,
     config: &Config,

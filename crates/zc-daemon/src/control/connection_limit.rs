@@ -61,8 +61,8 @@ impl ConnectionLimit {
         }
     }
 
-    /// A place, if need be that of an idle connection. `None`: all have commands under way that take long, or too many
-    /// wait already.
+    /// Acquires a slot, if necessary that of an idle connection. `None`: all connections execute long commands, or too
+    /// many callers wait already.
     pub(crate) async fn take(self: &Arc<Self>) -> Option<Permit> {
         let permit = if let Ok(permit) = Arc::clone(&self.free).try_acquire_owned() {
             permit
@@ -107,7 +107,7 @@ mod tests {
             let busy = limit.take().await.unwrap();
             let asker = Arc::clone(&limit);
             let newcomer = tokio::spawn(async move { asker.take().await.is_some() });
-            // It finds none that is idle; then one is.
+            // The first call finds no idle connection, the second one does.
             tokio::task::yield_now().await;
             let patience = Duration::from_secs(20);
             let ended = tokio::time::timeout(patience, busy.idle(std::future::pending::<()>())).await;

@@ -160,7 +160,7 @@ impl Shared {
         if flush {
             let in_force = self.settings().await?;
             if let Err(error) = self.bring_all_to_origins(&in_force.volumes).await {
-                // If the data plane has ended, that is reported already.
+                // An ended data plane is reported elsewhere.
                 let _ended = self.configure(in_force.volumes.clone()).await;
                 return Err(format!("the daemon continues to serve: {error}"));
             }

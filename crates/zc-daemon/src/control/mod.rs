@@ -126,7 +126,7 @@ impl Drop for ControlHandle {
 pub(crate) struct InForce {
     /// Configuration of the served volumes.
     pub(crate) config: Config,
-    /// The configuration as it was read last, whatever of it is in force.
+    /// Configuration as last read, including keys that are not applied.
     pub(crate) last_read: Config,
     /// The volume for clients that name none, served or not.
     pub(crate) default_export: Option<String>,
@@ -314,7 +314,7 @@ async fn serve(
                     shared.stop();
                 }
                 Asked::Reload => {
-                    // It may have to wait for a command, and signals may not wait for it.
+                    // A reload may wait for a running command, which must not block signals.
                     let shared = Arc::clone(shared);
                     tokio::spawn(async move {
                         let request_text = format!("{:?}", Request::Reload {});
@@ -352,7 +352,7 @@ async fn serve(
     }
 }
 
-/// Answers the lines of one connection.
+/// Executes the commands of one connection.
 async fn converse(shared: &Shared, stream: UnixStream, permit: &Permit) -> io::Result<()> {
     let user = user_of(&stream);
     let (reading, mut writing) = stream.into_split();
@@ -575,7 +575,7 @@ impl Shared {
         stats.await.map_err(|_| "the data plane is busy or has ended".to_owned())
     }
 
-    /// The settings in force, to be changed; not while another command changes them, which may wait for a device.
+    /// Locks the settings in force for a change. Waits while another command changes them, possibly for a device.
     pub(crate) async fn settings(&self) -> Result<MutexGuard<'_, InForce>, String> {
         let wait = Duration::from_millis(SETTINGS_WAIT_MS);
         let locked = tokio::time::timeout(wait, self.in_force.lock()).await;
@@ -612,7 +612,7 @@ impl Shared {
         self.cache_path.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The cache is elsewhere now.
+    /// Records the new path of the cache.
     pub(crate) fn cache_moved(&self, path: &Path) {
         path.clone_into(&mut self.cache_path.write().unwrap_or_else(PoisonError::into_inner));
     }
@@ -724,7 +724,7 @@ impl Shared {
                 .memory()
                 .shortfall(&self.cache_settings, &self.ledger.superblock().geometry)
                 .filter(|_| !self.without_cache),
-            // A connection may have come in otherwise.
+            // A connection may have been passed at the start.
             listens: !self.addresses.is_empty() || !self.registry.connections.is_empty(),
         };
         Verdict::of(&look, &incidents)

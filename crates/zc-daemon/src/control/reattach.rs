@@ -54,7 +54,7 @@ pub(super) struct FoundCache {
     pub(super) origin_stats: Vec<OriginStat>,
 }
 
-/// Served volumes in their present state.
+/// Served volumes in their current state.
 #[derive(Debug, Clone)]
 pub(super) struct Served {
     pub(super) config: Config,

@@ -31,7 +31,7 @@ pub(crate) struct Wanted {
     pub(crate) duration_ms: Option<u64>,
 }
 
-/// Recordings by volume: those that run, and the last one of each that ended.
+/// Recordings by volume: running ones, and the last ended one of each.
 pub(crate) type Recordings = std::collections::BTreeMap<String, Recorder>;
 
 impl Wanted {
@@ -91,7 +91,7 @@ impl Shared {
         Ok(progress)
     }
 
-    /// Ends a volume's recording, and waits until the file is complete. A recording that ended by itself is reported
+    /// Ends a volume's recording, and waits until the file is complete. A recording that has already ended is reported
     /// once.
     pub(crate) async fn record_stop(&self, name: &str) -> Result<Value, String> {
         let volume = self.id_of(name)?;
@@ -132,7 +132,7 @@ impl Shared {
         json!({ "recordings": all })
     }
 
-    /// The data plane has ended, and the taps with it: waits for the files.
+    /// Waits for the files of all recordings after the data plane has ended.
     pub(crate) async fn end_recordings(&self) {
         let mut recordings = std::mem::take(&mut *self.recordings.lock().await);
         recordings.values_mut().for_each(Recorder::join);

@@ -105,7 +105,7 @@ impl Shared {
         if let Some(why) = self.obstacle(&*self.stats().await?, name) {
             return Err(why);
         }
-        // One that runs ends with its volume.
+        // A running recording ends with its volume.
         let _not_recorded = self.record_stop(name).await;
         let plan = self.ublk.forget(name).await?;
         let removed = self.forget_on_data_plane(id).await;
@@ -120,7 +120,7 @@ impl Shared {
                 return Err(why);
             }
         };
-        // Its last file may be closed now, which may take time.
+        // This may close the last file of a store, which may block.
         let stores = Arc::clone(&self.stores);
         let close = move || {
             drop(volume);

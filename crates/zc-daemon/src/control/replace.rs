@@ -62,7 +62,7 @@ use zc_engine::state::moved::Moved;
 pub(crate) enum Target {
     /// On another device.
     Other { path: PathBuf, force: bool },
-    /// Present device, in its present size.
+    /// The current device, with its current size.
     Same,
 }
 
@@ -291,7 +291,7 @@ struct Move {
 }
 
 impl Move {
-    /// A manager for the new device; or, and why, one for the old.
+    /// Returns a manager for the new device; on failure, one for the old device with the reason.
     fn carry_out(self) -> Result<(Replacement, Option<EngineError>), EngineError> {
         match self.end_old().and_then(|()| self.take_new()) {
             Ok(replacement) => Ok((replacement, None)),
@@ -304,7 +304,7 @@ impl Move {
         }
     }
 
-    /// The session on the old device has ended, and nothing is dirty there.
+    /// Ends the session on the old device, which has no dirty data.
     fn end_old(&self) -> Result<(), EngineError> {
         let named = |id: VolumeId| {
             self.before.volumes.iter().find(|(_, volume)| volume.id == id).map(|(name, _)| name.clone())

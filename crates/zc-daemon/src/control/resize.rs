@@ -53,7 +53,7 @@ impl Shared {
             tracing::info!("volume \"{name}\" has {new_bytes} bytes now, {before_bytes} before");
         }
         drop(in_force);
-        // Also if nothing is new: the device may have stayed behind before.
+        // Also without a new size: the device may have kept the former one.
         let (device, kept) = match self.ublk.resize(name, new_bytes).await {
             Ok(device) => (device, None),
             Err(reason) => (None, Some(reason)),

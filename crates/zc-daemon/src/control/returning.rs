@@ -57,7 +57,7 @@ impl Shared {
         self.bring_back(absent).await
     }
 
-    /// Serves an absent volume, whose origin is there.
+    /// Serves an absent volume whose origin is available again.
     async fn bring_back(&self, absent: &Absent) -> Result<(), String> {
         let mut in_force = self.settings().await?;
         // A reload may have added it in the meantime, or changed its origin.

@@ -34,7 +34,7 @@ use zc_engine::shard::commands::{Command, Mailbox};
 /// The answer to an order: the device's path.
 type Answer = Result<String, String>;
 
-/// The answer to a volume that has grown: the device that has, too, if there is one.
+/// Result for a volume that has grown: its device, if that has grown too.
 type Resized = Result<Option<String>, String>;
 
 enum Order {
@@ -47,7 +47,7 @@ enum Order {
     Stop,
 }
 
-/// Gives orders to the thread; it ends with the last clone.
+/// Sends orders to the thread, which ends when the last clone is dropped.
 #[derive(Debug, Clone)]
 pub(crate) struct UblkHandle(mpsc::SyncSender<Order>);
 
@@ -246,7 +246,7 @@ impl Worker {
         Ok(control)
     }
 
-    /// A volume that comes later.
+    /// Adds a volume after the start.
     fn add_volume(&mut self, plan: Plan) -> Result<(), String> {
         let (name, stamp, mut wanted) = (plan.name.clone(), plan.options.stamp, plan.attach);
         self.plans.push(plan);
@@ -262,7 +262,7 @@ impl Worker {
         Ok(())
     }
 
-    /// A volume that goes. If an earlier daemon left a device of it, that stays, and waits for one that serves it.
+    /// Removes a volume. A device of an earlier daemon stays and waits for a daemon that serves it.
     fn forget(&mut self, name: &str) -> Result<Option<Plan>, String> {
         if let Some(attached) = self.attached.get(name) {
             return Err(format!("it is {}: `zcctl detach {name}` first", path_of(attached.id)));
@@ -299,7 +299,7 @@ impl Worker {
                     --force {name}` removes it"
                 )
             })?;
-            // It is served from here on, whatever else fails.
+            // The device is served from here on, even if a later step fails.
             self.take_up(&plan, id);
         }
         Ok(path)
@@ -384,7 +384,7 @@ impl Worker {
                 info.path()
             );
             control.fail(info.id)?;
-            // File systems on its successor must not fail once more.
+            // File systems on a later device must not get the error again.
             mailbox.send(Command::LossTold(plan.volume));
         } else if info.state != DeviceState::Dead
             && info.is_servable()
@@ -506,7 +506,7 @@ fn claim_in_time(path: &str) -> Result<OwnedFd, String> {
     let (done, wait) = mpsc::channel();
     let owned = path.to_owned();
     let work = move || {
-        // The caller has gone: the device is released.
+        // The caller has gone away: the device is released.
         let _asker_left = done.send(claim(&owned));
     };
     let started = std::thread::Builder::new().name("ublk-claim".to_owned()).spawn(work);

@@ -15,7 +15,7 @@ use crate::control::Shared;
 use zc_engine::shard::commands::Command;
 use zc_engine::shard::warm::{WarmCommand, WarmRanges};
 
-/// Ranges as they come: first byte and length.
+/// Ranges in a request: first byte and length.
 pub(crate) struct Ranges {
     pub(crate) ranges: Vec<(u64, u64)>,
     pub(crate) is_last: bool,
@@ -57,7 +57,7 @@ impl Shared {
         self.ask_warm(name, WarmCommand::Start { more, limit_bytes_per_s }).await
     }
 
-    /// Gives a warm-up further ranges.
+    /// Adds ranges to a warm-up.
     pub(crate) async fn warm_add(&self, name: &str, ranges: Ranges) -> Result<Value, String> {
         let config = self.volume_config(name).await?;
         let more = ranges.of(&config).map_err(|why| format!("volume \"{name}\": {why}"))?;

@@ -1,10 +1,10 @@
 //! The limit of HTTP connections.
 //!
-//! Job: bound the connections without letting silent ones keep others out. A newcomer that finds no place takes the one
-//! of the oldest connection of the source that has the most.
+//! Bounds the connections so that silent ones do not exclude others. Without a free slot, a new connection displaces
+//! the oldest connection of the source with the most.
 //!
-//! Invariants: a connection whose answer is being computed is not displaced. Fewer answers are computed at once than
-//! there are places, so a newcomer always finds one.
+//! Invariants: a connection whose response is being computed is not displaced. Fewer responses are computed at once
+//! than there are slots, so a new connection always gets one.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -58,7 +58,7 @@ impl Places {
     }
 }
 
-/// Ends the oldest connection of the source with the most.
+/// Closes the oldest connection of the source with the most.
 fn displace(open: &mut Vec<Open>) {
     let mut counts = BTreeMap::<Source, usize>::new();
     let is_idle = |open: &&Open| !open.is_being_answered;
@@ -76,7 +76,7 @@ impl Place {
         self.end.notified().await;
     }
 
-    /// Computes the answer of the connection when its turn has come.
+    /// Computes the response of the connection, in order of arrival.
     pub(crate) async fn answer<T>(&self, answer: impl Future<Output = T>) -> T {
         let _turn = self.places.answers.acquire().await;
         self.set_answered(true);

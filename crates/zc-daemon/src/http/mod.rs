@@ -106,7 +106,7 @@ where
     }
 }
 
-/// One request of a connection.
+/// Serves the single request of a connection.
 async fn one<F, A>(stream: TcpStream, place: &Place, answer: F)
 where
     F: Fn(Parts) -> A,

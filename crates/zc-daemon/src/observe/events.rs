@@ -58,7 +58,7 @@ pub(crate) struct Events {
 }
 
 impl Events {
-    /// Takes note of how it stands now.
+    /// Records events by comparing the current state with the previous one.
     pub(crate) fn observe(&mut self, verdict: &Verdict, stats: &ShardStats, unix_s: u64) {
         let reasons = verdict.reasons.iter().cloned().chain(of_space(stats));
         let now: BTreeMap<_, _> = reasons

@@ -117,7 +117,7 @@ struct Family<'a> {
     kind: MetricType,
 }
 
-/// A family, and how its value comes from `T`.
+/// A metric family, with the function that reads its value from `T`.
 struct Number<T> {
     family: Family<'static>,
     of: fn(&T) -> Value,
@@ -137,7 +137,7 @@ const fn counter<T>(name: &'static str, help: &'static str, of: fn(&T) -> Value)
 
 type Labels<'a> = Vec<(&'static str, &'a str)>;
 
-/// Families on their way to the text.
+/// Metric families being encoded.
 struct Page<'a>(DescriptorEncoder<'a>);
 
 impl Page<'_> {
@@ -205,10 +205,10 @@ impl Scrape {
         page.family(BUILD, [(vec![("version", env!("CARGO_PKG_VERSION"))], Value::Whole(1))])
     }
 
-    /// Writes the manager's counters, which describe themselves.
+    /// Writes the manager's counters, each with its own description.
     fn of_manager(&self, page: &mut Page<'_>) -> fmt::Result {
         for figure in Stats::FIGURES {
-            // The word is the name of a type of Prometheus.
+            // "summary" is the name of a metric type of Prometheus.
             let name = format!("manager_{}", figure.name.replace("by_summary", "in_one_write"));
             let kind = if figure.is_gauge { MetricType::Gauge } else { MetricType::Counter };
             let value = self.stats.manager.get(figure.name).copied().unwrap_or(0);

@@ -87,7 +87,7 @@ struct ReadsFrom {
     /// Read ahead from the origin: the first use of each.
     read_ahead: u64,
     origin: u64,
-    /// They waited for a read of the origin that was under way.
+    /// Extents that waited for an origin read in progress.
     origin_joined: u64,
     /// Read requests, not extents: pass-through, or an offline cache.
     bypassed_requests: u64,
@@ -121,7 +121,7 @@ struct Eviction {
     index_entries: u64,
 }
 
-/// Requests of one path, of all volumes.
+/// Requests of one path in all volumes.
 #[derive(Debug, Default, Serialize)]
 struct OnPath {
     requests: u64,

@@ -38,7 +38,7 @@ const STORE_LOW: &str = "store-low-space";
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub(crate) enum Level {
-    /// Nothing to do.
+    /// No action is required.
     Healthy,
     /// Every volume is served; something needs attention.
     Degraded,
@@ -60,12 +60,12 @@ impl Level {
 /// Reason for not being healthy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Reason {
-    /// A word for programs.
+    /// Identifier for programs.
     pub(crate) kind: &'static str,
     pub(crate) level: Level,
-    /// The volume, if it is about one.
+    /// Affected volume, if any.
     pub(crate) volume: Option<String>,
-    /// The store, if it is about one.
+    /// Affected store, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) store: Option<String>,
     pub(crate) what: String,
@@ -100,7 +100,7 @@ pub(crate) struct Incidents(BTreeMap<(IncidentKind, String), IncidentState>);
 struct IncidentState {
     count: u64,
     at_ms: u64,
-    /// An operator has seen it, and nothing happened since.
+    /// An operator has acknowledged it, and it has not recurred.
     is_cleared: bool,
 }
 
@@ -374,7 +374,7 @@ fn remedy(name: &str, remedy: Remedy) -> (&'static str, String) {
     }
 }
 
-/// A volume that no client can come to.
+/// A volume that no client can reach.
 fn of_reach(name: &str, info: &VolumeInfo, look: &Look<'_>) -> Option<Reason> {
     let is_exported = look.listens && info.exported;
     let attaches = info.attaches && look.stats.uptime_ms < ATTACH_MS;
@@ -405,7 +405,7 @@ fn of_reach(name: &str, info: &VolumeInfo, look: &Look<'_>) -> Option<Reason> {
     })
 }
 
-/// An origin that does not take dirty data now.
+/// An origin that currently refuses dirty data.
 fn of_refusing(name: &str, info: &VolumeInfo, dirty: &Dirty) -> Option<Reason> {
     // `of_room` is more specific for an origin without space.
     let has_reason = dirty.fenced || dirty.no_space || dirty.stuck_bytes > 0;

@@ -103,7 +103,7 @@ impl Remedy {
     }
 }
 
-/// Folder of device nodes. Files missing elsewhere do not appear by themselves.
+/// Folder of device nodes. Missing files in other folders do not appear without an operator.
 const DEVICES: &str = "/dev";
 
 /// Waits until the devices of all origins and stores are there, or for [`zc_config::CacheConfig::wait_max_ms`]. Blocks.
@@ -150,7 +150,7 @@ pub(crate) fn dirty_elsewhere(config: &Config, absent: &[Absent]) -> Result<Vec<
     Ok(dirty_elsewhere)
 }
 
-/// Volumes whose origins cannot be opened, and why.
+/// Volumes whose origins cannot be opened, with the reason.
 fn missing<'a>(
     config: &'a Config,
     options: &StartOptions,
@@ -206,7 +206,8 @@ pub(crate) fn leave_out_unservable(
     without(config, options, absent)
 }
 
-/// The configuration without volumes that cannot be served, and those volumes. Refused if that is no way out.
+/// Returns the configuration without volumes that cannot be served, and those volumes. Refuses if the remaining
+/// configuration cannot be served either.
 fn without(
     config: &Config,
     options: &StartOptions,

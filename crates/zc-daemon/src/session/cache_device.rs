@@ -34,7 +34,7 @@ pub(crate) struct CacheDevice {
     /// The journal's device, if not in `file`.
     pub(crate) journal: Option<Arc<BlockFile>>,
     pub(crate) superblock: Superblock,
-    /// The journal device is a new one: facts in the lost one are unknown.
+    /// The journal device is new, and the records of the lost one are missing.
     pub(crate) journal_lost: bool,
     /// Files created by this start.
     pub(crate) new_files: NewFiles,
@@ -363,7 +363,7 @@ fn no_cache(file: &BlockFile) -> EngineError {
 
 fn is_blank(file: &BlockFile) -> Result<bool, EngineError> {
     if file.kind() == FileKind::Block {
-        // A disk whose start is zero may still have data: only an explicit format takes it.
+        // A disk with a blank start may still contain data: only an explicit format overwrites it.
         return Ok(false);
     }
     Ok(file.first_filled().map_err(EngineError::of_cache_device)?.is_none())

@@ -129,7 +129,7 @@ fn check_sockets(config: &Config, running: &Running, checked: &mut Checked) {
         checked.take_unless(check_unix(path), is_held);
         checked.take(makeable(path));
     }
-    // All at once, as a start has them: one may take another's.
+    // Binds all addresses at once, as a start does, because one may conflict with another.
     let addresses = config.nbd.listen.iter().chain(config.metrics.addresses());
     let _bound: Vec<_> = addresses
         .filter_map(|address| {
@@ -189,8 +189,8 @@ fn check_state_dir(dir: &Path, checked: &mut Checked) -> bool {
     checked.problems.len() == problems
 }
 
-/// The configuration without volumes whose origins cannot be had, and the origins of the others. `None` if one of them is
-/// in use.
+/// Returns the configuration without volumes whose origins are unavailable, and the origins of the others; `None` if
+/// one of them is in use.
 fn check_origins(
     config: &Config,
     stores: &Arc<Stores>,
@@ -297,7 +297,7 @@ fn check_new_cache(
     Ok(())
 }
 
-/// The path itself, or the nearest folder above it that exists.
+/// Returns the path itself, or its nearest existing ancestor.
 fn existing(path: &Path) -> &Path {
     let named = path.ancestors().find(|path| path.exists());
     named.unwrap_or_else(|| Path::new("."))

@@ -23,7 +23,7 @@ enum Place {
     Device {
         rdev: u64,
     },
-    /// Nothing yet: the name in its directory.
+    /// Does not exist yet: the name in its directory.
     Missing(PathBuf),
 }
 
@@ -51,7 +51,7 @@ fn relation(one: &(Place, Vec<Stretch>), other: &(Place, Vec<Stretch>)) -> Optio
     one.1.iter().any(meets).then_some("overlaps on the underlying file or disk with")
 }
 
-/// Checks that all paths lead to different things.
+/// Checks that all paths refer to distinct files and devices.
 pub(crate) fn check_distinct(config: &Config) -> Result<(), EngineError> {
     let identify = |path: &Path| Some((place(path), zc_io::lies_on(path)));
     match canonical_conflicts(config, identify, relation).into_iter().next() {

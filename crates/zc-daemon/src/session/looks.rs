@@ -31,7 +31,7 @@ pub(crate) struct OriginCheck {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OriginPath {
     Origin,
-    /// Nothing, and the configuration allows its creation.
+    /// Absent, and the configuration allows its creation.
     Nothing,
 }
 

@@ -87,7 +87,7 @@ pub(crate) fn make_empty(config: &Config, file: &BlockFile) -> Result<(), Engine
     cache_device::format(config, file, None, uuid::Uuid::new_v4().into_bytes()).map(drop)
 }
 
-/// Refuses a device that holds anything. A cache that no session ever began on holds nothing.
+/// Refuses a device with contents. A cache without any session counts as empty.
 fn check_unused(
     file: &BlockFile,
     found: Result<Superblock, cache_startup::StartError>,
@@ -181,7 +181,7 @@ mod tests {
         drop(new);
         let error = NewDevice::open(&config, &[7; 16], true).unwrap_err().to_string();
         assert!(error.contains("--discard-dirty"), "{error}");
-        // An older image of the cache itself owes nothing.
+        // An older image of the cache itself has no unreported loss.
         NewDevice::open(&config, &[9; 16], true).unwrap();
     }
 

@@ -67,7 +67,7 @@ pub(crate) struct Opened {
     pub(crate) ledger: Arc<Ledger>,
     /// Plan of each volume's ublk device.
     pub(crate) ublk: Vec<Plan>,
-    /// The cache device is missing, and something else stands in for it.
+    /// The cache device is missing, and a placeholder replaces it.
     pub(crate) without_cache: bool,
 }
 
@@ -96,7 +96,7 @@ pub(crate) struct Surroundings<'a> {
     /// Volumes that the configuration does not name because their origins cannot be opened.
     pub(crate) absent: &'a [Absent],
     pub(crate) stores: &'a Stores,
-    /// Nothing stands in for the cache.
+    /// The cache is real, not a placeholder.
     pub(crate) has_cache: bool,
 }
 
@@ -257,7 +257,7 @@ pub(crate) fn open(
     options: &StartOptions,
     around: Surroundings<'_>,
 ) -> Result<Opened, EngineError> {
-    // Nothing works without io_uring: report it now instead of from the data plane's thread.
+    // io_uring is required: report its absence here instead of from the data plane's thread.
     zc_io::probe()?;
     match open_with(config, options, around, None) {
         Err(EngineError::CacheMissing { why }) => open_without_cache(config, options, around, why),
@@ -437,7 +437,7 @@ pub(crate) fn start_session(
     let paired: &[Paired] = paired;
     let known = state.snapshot();
     let fenced = paired.iter().filter(|paired| paired.incomplete).map(|paired| paired.id);
-    // Others may be taken up before the session ends.
+    // Other volumes may be served later in the session.
     let is_served = |record: &VolumeRecord| paired.iter().any(|paired| paired.id == record.id);
     let others: Vec<_> = session.volumes.records.iter().filter(|record| !is_served(record)).collect();
     let is_doubted =
@@ -629,7 +629,7 @@ pub(crate) struct Session {
     volume_table_whole: bool,
     start: cache_startup::StartState,
     records: Vec<Record>,
-    /// The session before ended in order.
+    /// The previous session ended cleanly.
     was_clean: bool,
     /// Records of the intent log that the journal lacks.
     intents: Vec<Record>,

@@ -67,11 +67,11 @@ impl Answers<'_> {
     }
 }
 
-/// When volumes are judged. After a start, one that was not served may have been written elsewhere since.
+/// Time of the check. A volume that was not served since the start may have been written by another program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum When {
     Start,
-    /// The start left it out, and its origin has come back.
+    /// The origin of a volume that the start skipped is available again.
     Return,
     /// An operator adds it while the daemon runs.
     Addition,
@@ -93,7 +93,7 @@ pub(crate) struct Known<'a> {
     pub(crate) risks: RisksBefore<'a>,
 }
 
-/// Acknowledged writes that the last session had in memory alone.
+/// Acknowledged writes that were only in the memory of the last session.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct RisksBefore<'a> {
     /// That session's own record, if trusted.
@@ -112,7 +112,7 @@ pub(crate) struct Paired {
     /// Reason for distrusting its contents.
     pub(crate) cold_reason: Option<String>,
     pub(crate) may_be_dirty: bool,
-    /// The operator gives its dirty data up.
+    /// The operator accepts the loss of its dirty data.
     pub(crate) drop_dirty: bool,
     /// An earlier start could not recover all of its dirty data, and the operator has not decided yet.
     pub(crate) incomplete: bool,
@@ -160,7 +160,7 @@ pub(crate) fn pair(known: &Known<'_>, candidates: &[Candidate<'_>]) -> Result<Ve
                     id: VolumeId(id),
                     region_bytes: candidate.region_bytes,
                     stamp,
-                    // Nothing is cached under a new number.
+                    // No data is cached under a new number.
                     cold_reason: None,
                     may_be_dirty: false,
                     drop_dirty: false,
@@ -298,8 +298,8 @@ fn sign(
     older_image(known).or_else(|| other_domain(candidate, entry))
 }
 
-/// Refuses dirty data of a volume that comes from another domain. There is nothing to trust: its content is that of
-/// fingerprints of the other domain, and may be shared with the neighbours there.
+/// Refuses dirty data of a volume that was moved to another domain. Its content has fingerprints of the former domain,
+/// and may be shared with volumes of that domain.
 fn check_domain(
     known: &Known<'_>,
     candidate: &Candidate<'_>,
@@ -361,7 +361,7 @@ fn reason(
     };
     let likeness = zc_origin::compare(&remembered(record, entry, identity), identity);
     if let Likeness::Other(text) = likeness {
-        // Nothing is trusted, and nothing is dirty, or an operator decided about it: no confusion is possible.
+        // No clean data is trusted, and no data is dirty, or an operator has decided about it.
         let before =
             entry.map_or_else(|| "another origin".to_owned(), |entry| entry.path.display().to_string());
         return Ok(Some(if before == candidate.path.display().to_string() {

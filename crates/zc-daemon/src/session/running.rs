@@ -144,7 +144,7 @@ mod tests {
     use super::*;
     use std::os::unix::net::UnixListener;
 
-    /// Finding behind a socket whose server gives this answer.
+    /// Parses the state behind a socket whose server returns `answer`.
     fn found(answer: &'static str) -> Running {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("s");

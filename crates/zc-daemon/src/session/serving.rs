@@ -27,7 +27,8 @@ pub(crate) struct Served {
     pub(crate) ublk: Vec<Plan>,
 }
 
-/// The volumes with their exports, in the order of the configuration. `before`: as the session before this one left it.
+/// Returns the volumes with their exports, in the order of the configuration. `before`: their state at the end of the
+/// previous session.
 pub(crate) fn served(
     config: &Config,
     registry: &Registry,
@@ -68,7 +69,7 @@ pub(crate) fn served(
     Served { volumes, exports, ublk }
 }
 
-/// The settings of a volume for a later session: nothing is known then of flushes before it.
+/// Settings of a volume for a later session, which has no information on earlier flushes.
 pub(crate) fn lasting(config: &VolumeConfig) -> VolumeConfig {
     VolumeConfig { origin_is_flushed: false, ..config.clone() }
 }

@@ -20,7 +20,7 @@ pub(crate) struct Rules {
     /// TCP clients from here only; empty = from anywhere.
     addresses: Vec<AddressRange>,
     tls: bool,
-    /// With a certificate that has one of these names only; empty = any or none.
+    /// Requires a certificate with one of these names; empty: none is required.
     certificates: Vec<String>,
     /// For no client: the volume is not served.
     is_absent: bool,

@@ -21,9 +21,9 @@ use crate::limits::{ATTACHED_PART, HANDSHAKE_GRACE_MS, HANDSHAKE_PLACES};
 pub(crate) struct Bounds {
     /// Connections with an export.
     pub(crate) attached: usize,
-    /// Bound of one address; 0 = none.
+    /// Maximum connections of one address; 0 = unbounded.
     pub(crate) per_address: usize,
-    /// Bound of one user on Unix sockets; 0 = none.
+    /// Maximum connections of one user on Unix sockets; 0 = unbounded.
     pub(crate) per_user: usize,
 }
 
@@ -107,7 +107,7 @@ impl Admission {
         self.displace(None, now_ms).map_or(Arrival::Refused(why), Arrival::Displaces)
     }
 
-    /// The handshake to close when descriptors are short: one of the source that has the most.
+    /// Returns the handshake to close when file descriptors run out: one of the source with the most.
     pub(crate) fn spare(&mut self) -> Option<u64> {
         let (largest, _) = self.largest_in_handshake()?;
         self.draw(largest, u64::MAX)
@@ -146,8 +146,8 @@ impl Admission {
         drawn.checked_rem(zc_core::u64_from_usize(end)).map(zc_core::usize_from_u64)
     }
 
-    /// Sources that have more attached clients than one with `own` would, and more than a part of all, the largest first:
-    /// one of their places goes to it.
+    /// Sources with more attached clients than `own`, and more than a share of all, the largest first: one of their
+    /// slots is reassigned.
     pub(crate) fn larger(&self, bounds: Bounds, own: usize) -> Vec<Source> {
         let least = own.max(bounds.attached / ATTACHED_PART);
         let mut larger: Vec<(usize, Source)> = self
@@ -170,7 +170,7 @@ impl Admission {
         self.sources.get(&source).map_or(0, |count| count.attached)
     }
 
-    /// A newcomer has its place.
+    /// Records an admitted connection.
     pub(crate) fn enter(&mut self, conn: u64, source: Source, now_ms: u64) {
         self.sources.entry(source).or_default().handshakes.push(Handshake { conn, since_ms: now_ms });
         self.handshakes += 1;
@@ -187,7 +187,7 @@ impl Admission {
         self.attached += 1;
     }
 
-    /// The connection is gone.
+    /// Records a closed connection.
     pub(crate) fn leave(&mut self, conn: u64, source: Source, was_attached: bool) {
         let Some(count) = self.sources.get_mut(&source) else { panic!("connection {conn} was not counted") };
         if was_attached {
@@ -226,7 +226,7 @@ mod tests {
     }
 
     impl House {
-        /// One more comes; its number if it got in.
+        /// Simulates one more connection; returns its number if it was admitted.
         fn come(&mut self, bounds: Bounds, source: Source, now_ms: u64) -> Option<u64> {
             match self.admission.arrive(bounds, source, now_ms) {
                 Arrival::Refused(_) => return None,

@@ -23,7 +23,7 @@ pub(crate) struct Rate {
 }
 
 impl Rate {
-    /// Tokens a second, of which 0 is no limit. `burst`: tokens at once; else those of a tenth of a second.
+    /// Tokens per second; 0 means unlimited. `burst`: capacity in tokens; by default a tenth of a second's.
     pub(crate) fn new(per_s: u64, burst: Option<u64>) -> Option<Self> {
         let burst = burst.unwrap_or(per_s / BURST_PART).max(1);
         (per_s > 0).then_some(Self { per_s, burst })
@@ -67,7 +67,7 @@ impl Bucket {
         u64::try_from((missing + rate - 1) / rate).unwrap_or(u64::MAX)
     }
 
-    /// A request begins. It may be one that did not have to wait.
+    /// Takes tokens for a request that begins, possibly without having waited.
     pub(crate) fn take(&mut self, tokens: u64, now_ns: u64) {
         self.fill(now_ns);
         self.parts -= i128::from(tokens) * PARTS;

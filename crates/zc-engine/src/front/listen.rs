@@ -37,7 +37,7 @@ pub struct Listener {
     pub(crate) is_tcp: bool,
     /// As an NBD URI, with the port that a TCP socket got.
     pub address: String,
-    /// Removed when the listener goes.
+    /// Removed with the listener.
     _path: Option<SocketPath>,
 }
 
@@ -47,7 +47,7 @@ pub struct SocketPath(PathBuf);
 
 impl Drop for SocketPath {
     fn drop(&mut self) {
-        // Gone already is as good.
+        // The socket file may be gone already.
         drop(std::fs::remove_file(&self.0));
     }
 }
@@ -87,7 +87,7 @@ fn lengthen(socket: &impl AsFd) {
 /// Raises the limit of open files as far as allowed, and warns if it is below the need of the connections.
 ///
 /// # Errors
-/// When it is below the need of the daemon itself.
+/// If it is below the daemon's own need.
 pub fn raise_descriptor_limit(connections: usize) -> Result<(), EngineError> {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
@@ -106,7 +106,7 @@ pub fn raise_descriptor_limit(connections: usize) -> Result<(), EngineError> {
 }
 
 impl Listener {
-    /// Takes a socket over that another program, such as a service manager, listens on for us.
+    /// Adopts a socket on which another program, such as a service manager, listens for the daemon.
     pub fn adopt(fd: OwnedFd) -> Result<Self, EngineError> {
         let fail = |errno| EngineError::io("a passed socket is of no use", errno);
         if !sockopt::socket_acceptconn(&fd).unwrap_or(false) {
@@ -163,7 +163,7 @@ pub fn group_id(group: &str) -> Result<u32, EngineError> {
 pub struct Access {
     /// The permission bits.
     pub mode: u32,
-    /// The group's number; without one, the daemon's.
+    /// Number of the group; the daemon's by default.
     pub group: Option<u32>,
 }
 

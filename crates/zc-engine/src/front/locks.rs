@@ -15,7 +15,7 @@ use std::ops::Range;
 
 use zc_core::Set;
 
-/// The granted and the waiting ranges of one volume.
+/// Granted and waiting ranges of one volume.
 #[derive(Debug, Default)]
 pub(crate) struct RangeLocks {
     /// Start to end.
@@ -79,7 +79,7 @@ impl RangeLocks {
         self.waiting = left;
     }
 
-    /// Returns `true` if nothing is granted (then nothing waits either).
+    /// Returns `true` if no range is granted, and so none waits.
     #[cfg(test)]
     pub(crate) fn is_idle(&self) -> bool {
         self.granted.is_empty()

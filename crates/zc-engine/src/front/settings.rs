@@ -153,7 +153,7 @@ pub fn export(volume: &VolumeConfig, id: VolumeId, size_bytes: u64) -> Export {
             fua: true,
             trim: !read_only,
             write_zeroes: !read_only,
-            // Where zeros would have to be written it fails at once, as the flag is for.
+            // Fails at once if zeros would have to be written, as the flag requires.
             fast_zero: !read_only,
             cache: true,
         },
@@ -200,7 +200,7 @@ pub fn hash_key() -> HashKey {
     HashKey::random(RandomState::new().hash_one(0))
 }
 
-/// The machine's processors that run, as a list such as "0-3,8".
+/// List of online processors, such as "0-3,8".
 const ONLINE_CPUS: &str = "/sys/devices/system/cpu/online";
 
 /// Returns the longest polling for completions: none on a machine with one processor, which polling would keep from

@@ -40,7 +40,7 @@ pub(crate) struct Holder {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Division {
     pub(crate) reserve_bytes: u64,
-    /// Beyond the reserves of all that may come.
+    /// Memory beyond the reserves of all possible connections.
     pub(crate) rest_bytes: u64,
 }
 
@@ -69,12 +69,12 @@ pub(crate) struct Shares {
     serving_bytes: u64,
     /// Virtual time, in units of work.
     now_units: u64,
-    /// Connections with something to take, by the virtual time of their next request. Of several at the same, those that
-    /// have used less than their share go first.
+    /// Connections with queued requests, by the virtual time of the next one. At equal times those below their share
+    /// come first.
     ready: BTreeSet<(u64, bool, u64, Option<VolumeId>)>,
     /// Their number by volume; `None`: without a volume yet.
     in_line: BTreeMap<Option<VolumeId>, u64>,
-    /// The volume of the connection whose turn it is.
+    /// Volume of the connection being served.
     turn_of: Option<VolumeId>,
     /// Work that this turn may still begin.
     left_units: u64,
@@ -122,8 +122,8 @@ impl Shares {
         self.aged
     }
 
-    /// Returns `true` if a read or prefetch may go to the manager now: small ones of a connection always, others while
-    /// the queued bytes do not delay the next one for long.
+    /// Returns `true` if a read or prefetch may be passed to the manager now: small ones always, others while the
+    /// queued bytes do not delay the next one for long.
     pub(crate) const fn may_serve(&self, own_bytes: u64, len_bytes: u64) -> bool {
         own_bytes + len_bytes <= SERVE_SMALL_BYTES
             || self.serving_bytes == 0
@@ -139,19 +139,20 @@ impl Shares {
         self.has_room |= len_bytes > 0;
     }
 
-    /// A new turn with new work.
+    /// Begins a turn with its full work budget.
     pub(crate) const fn begin_turn(&mut self) {
         self.left_units = TURN_UNITS;
     }
 
-    /// A connection of this volume has something to take. It keeps its place in the order until [`Self::next`] names it.
+    /// Queues a connection of this volume. It keeps its place until [`Self::next`] returns it.
     pub(crate) fn add(&mut self, conn: u64, volume: Option<VolumeId>, virtual_units: u64) {
         let has_its_share = virtual_units >= self.now_units;
         self.ready.insert((virtual_units.max(self.now_units), has_its_share, conn, volume));
         *self.in_line.entry(volume).or_insert(0) += 1;
     }
 
-    /// The connection whose turn it is, and the virtual time; `None` when there is none, or the turn has enough work.
+    /// Returns the next connection and its virtual time; `None` if none is queued or the turn's work budget is used
+    /// up.
     pub(crate) fn next(&mut self) -> Option<(u64, u64)> {
         if self.left_units == 0 {
             return None;
@@ -170,12 +171,12 @@ impl Shares {
         units * (1 + self.in_line.get(&self.turn_of).copied().unwrap_or(0))
     }
 
-    /// Returns `true` if this turn has more to do.
+    /// Returns `true` if this turn has requests and budget left.
     pub(crate) fn can_go_on(&self) -> bool {
         self.left_units > 0 && !self.ready.is_empty()
     }
 
-    /// Returns `true` if the next turn has something to do.
+    /// Returns `true` if requests remain for the next turn.
     pub(crate) fn are_waiting(&self) -> bool {
         !self.ready.is_empty()
     }
@@ -189,7 +190,7 @@ fn replace<K: Ord + Copy>(sums: &mut BTreeMap<K, u64>, key: K, before: u64, now:
     }
 }
 
-/// Returns the bytes of a request that go to the manager at once.
+/// Returns the number of bytes of a request that are passed to the manager at once.
 pub(crate) const fn piece(command: Command, len_bytes: u64) -> u64 {
     let most = match command {
         Command::Cache => CACHE_PIECE_BYTES,
@@ -256,7 +257,7 @@ mod tests {
             let held = fill(&mut shares, who(conn, 0), MIB);
             assert!(held <= most, "{conn}: {held}");
         }
-        // One client leaves a quarter; another one's connection has half of that.
+        // One client leaves a quarter; a connection of another client gets half of that.
         assert!(shares.taken_bytes <= 145 * MIB, "{}", shares.taken_bytes);
         let other = Holder { client: user(2), volume: Some(VolumeId(2)), ..who(8, 0) };
         assert!(shares.may_hold(DIVISION, &other, 20 * MIB));

@@ -15,8 +15,8 @@ pub(crate) struct Piece {
     pub(crate) is_zero: bool,
 }
 
-/// Returns the pieces of `bytes`, whose first byte is at `offset` of the volume. Zeros that fill no block are data.
-/// `None` means one piece of data, the common case.
+/// Splits `bytes`, whose first byte is at `offset` of the volume, into data and zero blocks. Zeros that fill no block
+/// count as data. `None`: all of it is data, the common case.
 pub(crate) fn pieces(bytes: &[u8], offset: u64) -> Option<Vec<Piece>> {
     let block = zc_core::u64_from_usize(BLOCK_BYTES);
     let head = zc_core::usize_from_u64(offset.next_multiple_of(block) - offset).min(bytes.len());

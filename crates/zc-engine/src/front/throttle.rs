@@ -23,7 +23,7 @@ enum Line {
     Writes = 1,
 }
 
-/// Cost of a request, besides one request.
+/// Cost of a request in addition to the request itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Cost {
     line: Line,
@@ -65,7 +65,7 @@ pub struct Waits {
     pub waiting: u64,
 }
 
-/// A rate of requests and one of bytes.
+/// Rates of requests and bytes.
 #[derive(Debug, Default)]
 struct Rates {
     requests: Option<Bucket>,
@@ -112,7 +112,7 @@ struct Waiter<T> {
 struct BeginTime {
     line: Line,
     wait_ns: u64,
-    /// The waiter waits longest for a limit that the other line takes from as well.
+    /// The waiter waits longest for a limit that the other queue shares.
     holds_up: bool,
 }
 
@@ -398,7 +398,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever comes, whenever: no rate is exceeded, each line keeps its order, and all begin in the end.
+        /// For arbitrary arrivals no rate is exceeded, each queue keeps its order, and all requests begin eventually.
         #[test]
         fn no_rate_is_exceeded_and_none_starves(
             limits in any_limits(),

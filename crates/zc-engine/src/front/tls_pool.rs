@@ -1,6 +1,6 @@
 //! TLS handshakes, off the data plane.
 //!
-//! Job: threads that process the bytes of handshakes, whose signatures take milliseconds, in turn by source.
+//! Threads that process the bytes of handshakes, whose signatures take milliseconds, round-robin by source.
 //!
 //! Invariants: a connection has at most one job, so that jobs are bounded by connections. Sources take turns: a flood
 //! of handshakes from one source delays another source by at most one job per source. There are half as many threads
@@ -49,7 +49,7 @@ struct Queue {
 }
 
 impl Queue {
-    /// The next job: of the source behind the one that had its turn.
+    /// Takes the next job, round-robin by source.
     fn take(&mut self) -> Option<(u64, Handover)> {
         let behind = self.last.and_then(|last| {
             let range = (std::ops::Bound::Excluded(last), std::ops::Bound::Unbounded);

@@ -41,7 +41,7 @@ impl OriginRun {
 /// Allocation of a piece of an origin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Allocation {
-    /// Anything.
+    /// Data, or unknown.
     Data,
     /// Allocated, and reads as zeros.
     Zeros,
@@ -66,7 +66,7 @@ pub(crate) struct Mapped {
 }
 
 impl Mapped {
-    /// Nothing is known of a range of `len_bytes`.
+    /// Reply that reports a range of `len_bytes` as unknown.
     pub(crate) fn unknown(client: u64, len_bytes: u64) -> Self {
         Self { client, runs: vec![OriginRun::of(len_bytes, false)], cached: Vec::new() }
     }
@@ -81,7 +81,7 @@ pub(crate) struct MapAsker {
 }
 
 impl MapAsker {
-    /// Brings the answer to the data plane.
+    /// Sends the reply to the data plane.
     pub(crate) fn answer(self, runs: Vec<OriginRun>, cached: Vec<CachedRun>) {
         self.answers.put(Mapped { client: self.client, runs, cached });
         self.waker.wake();
@@ -104,7 +104,7 @@ impl Answers {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Appends an answer; the data plane has to be woken.
+    /// Appends a reply; the caller wakes the data plane.
     pub(crate) fn put(&self, mapped: Mapped) {
         self.lock().push(mapped);
     }
@@ -114,7 +114,7 @@ impl Answers {
     }
 }
 
-/// A volume's thread. It ends when this is dropped, after its current request; no thread waits for that.
+/// Thread of a volume, which ends after its current request when this is dropped; no other thread waits for it.
 #[derive(Debug)]
 pub(crate) struct OriginMap(SyncSender<Question>);
 
@@ -143,7 +143,7 @@ fn answer_all(fd: &SharedFd, questions: &Receiver<Question>, answers: &Answers, 
     }
 }
 
-/// The runs of `start..end`, cut at whole sectors; the descriptor's own position is used by this thread alone.
+/// Returns the runs of `start..end`, cut at sector boundaries. Only this thread uses the descriptor's file position.
 fn map(fd: &impl AsFd, start: u64, end: u64) -> Vec<OriginRun> {
     let sector = u64::from(SECTOR_BYTES);
     let mut runs = Vec::new();
@@ -157,7 +157,7 @@ fn map(fd: &impl AsFd, start: u64, end: u64) -> Vec<OriginRun> {
                     seek(fd, SeekFrom::Hole(at)).ok().and_then(|hole| hole.checked_next_multiple_of(sector));
                 (hole.filter(|hole| *hole > at).unwrap_or(end), false)
             }
-            // No data behind this place.
+            // No data follows this position.
             Err(Errno::NXIO) => (end, true),
             Err(_) => (end, false),
         };

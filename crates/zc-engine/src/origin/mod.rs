@@ -129,7 +129,7 @@ impl Origin {
         }
     }
 
-    /// A descriptor that goes through the page cache, for the holes of the file. `None`: it is no file.
+    /// Descriptor that uses the page cache, for the holes of the file; `None` for other origins.
     pub(crate) const fn fd(&self) -> Option<&SharedFd> {
         match self {
             Self::Raw(raw) => Some(raw.fd()),
@@ -140,7 +140,7 @@ impl Origin {
     /// Returns its identity, by which a replaced or changed origin is detected. Blocks.
     ///
     /// # Errors
-    /// When it is gone.
+    /// If the origin is gone.
     pub fn identity(&self) -> Result<Identity, EngineError> {
         match self {
             Self::Raw(raw) => Ok(raw.identity()?),

@@ -36,7 +36,7 @@ impl<T> Default for OriginQueue<T> {
 }
 
 impl<T> OriginQueue<T> {
-    /// Takes an operation. Returns it if it may begin now, else queues it.
+    /// Adds an operation. Returns it if it may begin now, otherwise queues it.
     pub(crate) fn put(&mut self, volume: VolumeId, operation: T) -> Option<T> {
         let origin =
             self.origins.entry(volume).or_insert_with(|| Origin { begun: 0, waiting: VecDeque::new() });

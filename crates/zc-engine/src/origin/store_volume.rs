@@ -51,7 +51,7 @@ pub struct StoreVolume {
 }
 
 impl StoreVolume {
-    /// The volume or snapshot of this name, if there is one. Blocks.
+    /// Returns the volume or snapshot of this name, if present. Blocks.
     pub(crate) fn find(
         pool: Arc<OpenPool>,
         origin: &StoreOrigin,
@@ -65,7 +65,7 @@ impl StoreVolume {
         Self::new(pool, origin, id, &root, mode).map(Some)
     }
 
-    /// Makes a volume of at least so many bytes. Blocks.
+    /// Creates a volume of at least this size. Blocks.
     pub(crate) fn create(
         pool: Arc<OpenPool>,
         origin: &StoreOrigin,
@@ -137,7 +137,7 @@ impl StoreVolume {
         self.is_writable
     }
 
-    /// Requests may go as far as this from now on.
+    /// Extends the range of valid requests to this length.
     pub(crate) fn take_up_length(&mut self, len_bytes: u64) {
         self.len_bytes = self.len_bytes.max(len_bytes);
     }
@@ -228,7 +228,7 @@ impl StoreVolume {
     ) {
         let (offset, len) = request.extent();
         if let Some(kind) = objection(&request, self.len_bytes, self.is_writable) {
-            // The memory of a read ends before its answer.
+            // The memory of a read is released before its reply.
             drop(request);
             let error = PoolError { error: StoreError::Device(kind), root: self.root, offset_bytes: offset };
             return asker.done(Err(OriginFailure::Store(error)));
@@ -287,7 +287,7 @@ impl StoreVolume {
         });
     }
 
-    /// Bytes behind the volume's end are zero.
+    /// Reads bytes; those beyond the volume's end are zero.
     fn read(&self, offset: u64, mut target: Target, asker: Asker) {
         let inside = zero_beyond(&mut target, offset, self.len_bytes);
         let len_bytes = u32::try_from(inside).unwrap_or(u32::MAX);

@@ -21,7 +21,7 @@ use crate::origin::store_looks::StoreLook;
 #[derive(Debug, Default)]
 pub struct Stores {
     entries: Mutex<BTreeMap<String, Entry>>,
-    /// Nothing on their devices is changed.
+    /// Opens read-only: nothing on the devices is changed.
     look_only: bool,
     remotes: Remotes,
 }
@@ -118,7 +118,7 @@ fn look(name: String, pool: &OpenPool) -> StoreLook {
         let (space, stats) = (zc_store::Space::default(), zc_store::Stats::default());
         (PoolState::Failed, space, stats, Counters::default(), 0, 0)
     };
-    // Without an answer its thread has ended.
+    // Without a reply the store's thread has ended.
     let (state, space, stats, counters, volumes, snapshots) = seen.unwrap_or_else(nothing);
     StoreLook {
         name,

@@ -60,7 +60,7 @@ pub struct Progress {
     pub(crate) elapsed_ns: AtomicU64,
     /// `true` if an operator requested the end; otherwise the daemon stops.
     pub asked: AtomicBool,
-    /// Reason of the end, if it ended: a word, or the error of the file.
+    /// Outcome after its end: the reason, or the error of the file.
     pub(crate) ended: Mutex<Option<Result<Ended, String>>>,
 }
 

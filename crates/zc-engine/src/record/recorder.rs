@@ -32,7 +32,7 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Waits for the end of the file. The tap has to be gone, or this may take as long as the recording.
+    /// Waits until the file is complete. The tap must have been dropped, or this may take as long as the recording.
     pub fn join(&mut self) {
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
@@ -97,7 +97,7 @@ struct Work {
     known: u64,
 }
 
-/// Most bytes that a record takes.
+/// Maximum bytes of a record.
 fn bytes_of(record: &Record) -> u64 {
     64 + 16 * u64_from_usize(record.known.len().min(KNOWN_MAX))
 }
@@ -136,7 +136,7 @@ impl Work {
                     for seen in batch.drain(..) {
                         self.seen(&seen)?;
                     }
-                    // Its owner may be gone.
+                    // The owner may have been dropped.
                     let _taken = give_back.try_send(batch);
                     if !self.write(false)? {
                         return Ok(Ended::Size);

@@ -23,7 +23,7 @@ const SHARERS_MAX: usize = 8;
 #[derive(Debug)]
 struct Open {
     record: Record,
-    /// Extents whose information is still open.
+    /// Records whose information is incomplete.
     open: usize,
 }
 
@@ -58,7 +58,7 @@ impl Window {
         first..first + count.min(u64_from_usize(KNOWN_MAX))
     }
 
-    /// Takes a request in.
+    /// Adds a request.
     pub(crate) fn add(&mut self, mut record: Record) {
         // Times are unique, so that a reader can distinguish requests.
         record.time_ns = record.time_ns.max(self.newest_ns + 1);
@@ -195,7 +195,7 @@ mod tests {
         }
         assert_eq!(std::iter::from_fn(|| window.next(false)).count(), 5);
         assert!(window.by_extent.values().all(|sharers| sharers.len() <= SHARERS_MAX));
-        // A range without possible information takes no memory.
+        // A range without possible information uses no memory.
         window.add(record(0, Asked::Discard, 0, 1 << 40));
         assert_eq!(window.by_extent.len(), 3);
     }

@@ -35,7 +35,7 @@ pub(crate) struct Base {
 }
 
 impl Base {
-    /// Nothing is under way yet.
+    /// Creates the state without operations in progress.
     pub(crate) fn new(io: Io, clock: Clock) -> Self {
         Self {
             io,
@@ -59,7 +59,7 @@ impl Base {
         self.events.push_back(event);
     }
 
-    /// A number that nothing else has: of connections, of requests of clients and to the manager, of reads.
+    /// Returns a unique number for a connection, a request or a read.
     pub(crate) const fn next_number(&mut self) -> u64 {
         self.last_number += 1;
         self.last_number

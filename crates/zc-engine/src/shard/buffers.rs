@@ -38,8 +38,7 @@ impl Part {
     }
 }
 
-/// The bytes of a client's read. They have no memory before they come: all at once with memory of their own, or in
-/// pieces.
+/// Pending data of a client read. It has no memory before it arrives, at once with its own memory, or in pieces.
 #[derive(Debug)]
 struct Awaited {
     volume: VolumeId,
@@ -78,7 +77,7 @@ impl Buffers {
         self.pool.get_for(len_bytes, owner).unwrap_or_else(|| AlignedBuf::new(len_bytes))
     }
 
-    /// Gives the memory a number of the driver's own range.
+    /// Adopts the memory under a number of the driver's range.
     pub(crate) fn adopt(&mut self, arena: Arena) -> BufId {
         let whole = 0..arena.len();
         self.adopt_part(arena, whole)
@@ -92,7 +91,7 @@ impl Buffers {
         buf
     }
 
-    /// A number of the driver's own range for the bytes of a client's read, which get memory when they come.
+    /// Allocates a number of the driver's range for the data of a client read, which receives memory when it arrives.
     pub(crate) fn await_bytes(&mut self, volume: VolumeId, len_bytes: usize) -> BufId {
         let buf = BufId(self.next);
         self.next += 1;

@@ -47,9 +47,9 @@ impl Closer {
         })
     }
 
-    /// Records that the next start must ignore the intent log or the risk file of this session, one of which could not
-    /// be removed. If that cannot be recorded for the log, the session must not execute further actions: it ends, and
-    /// the log matches the executed ones.
+    /// Records that the next start must ignore the intent log or the risk file of this session, because one of them
+    /// could not be removed. If that cannot be recorded for the log, the session must not execute further actions: it
+    /// ends, and the log matches the executed ones.
     ///
     /// # Errors
     /// When it cannot be recorded for the log.
@@ -179,8 +179,8 @@ impl Ending {
         let mut media = FileMedia { cache: &self.cache, journal: self.journal.as_deref() };
         cache_startup::mark_clean(&mut media, &self.ledger.superblock(), self.journal_next, self.index_image)
             .map_err(|error| EngineError::of_cache(self.cache.path(), error))?;
-        // Last: an interruption before it leaves a session that ended cleanly, or one that did not, but never a device
-        // that lags behind its record.
+        // Last step: an interruption before it leaves a session recorded as ended cleanly or not, but never a device
+        // that is older than its record.
         self.ledger.state().update(|state| {
             state.clean = true;
             state.volumes.values_mut().filter(|entry| entry.settled).for_each(|entry| entry.given_up = 0);

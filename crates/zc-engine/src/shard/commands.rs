@@ -31,7 +31,7 @@ use crate::shard::warm::{WarmCommand, WarmUp};
 /// A command.
 #[derive(Debug)]
 pub enum Command {
-    /// Give the counters.
+    /// Requests the counters.
     Stats(oneshot::Sender<Box<ShardStats>>),
     /// Change settings of volumes.
     Configure(Vec<VolumeConfig>, oneshot::Sender<()>),
@@ -53,7 +53,7 @@ pub enum Command {
     },
     /// Erase cached data of volumes that are neither served nor among these.
     Erase {
-        /// Volumes whose data is kept.
+        /// Volumes whose data is preserved.
         keep: Vec<VolumeId>,
         /// The command's answer.
         reply: oneshot::Sender<Option<Erased>>,
@@ -64,7 +64,7 @@ pub enum Command {
     DropDirty {
         /// The volume.
         volume: VolumeId,
-        /// The state directory has its record, too.
+        /// The state directory also contains the record.
         remembered: bool,
         /// The command's answer.
         reply: oneshot::Sender<bool>,

@@ -75,12 +75,12 @@ pub(crate) struct CacheDevice {
 }
 
 impl CacheDevice {
-    /// Nothing is under way.
+    /// Creates the state without operations in flight.
     pub(crate) fn new(device: Device) -> Self {
         Self { device, joins: JoinTable::default(), journal_written: JournalSeq(0) }
     }
 
-    /// Another device, or the same one that was gone. Nothing is under way.
+    /// Replaces the device, possibly by the same one reattached. No operation is in flight.
     pub(crate) fn replace(&mut self, device: Device) {
         (self.device, self.journal_written) = (device, JournalSeq(0));
     }
@@ -94,7 +94,7 @@ impl CacheDevice {
         self.device.journal.as_ref()
     }
 
-    /// Newest journal block whose write has ended.
+    /// Newest journal block whose write has completed.
     pub(crate) const fn journal_written(&self) -> JournalSeq {
         self.journal_written
     }
@@ -222,7 +222,7 @@ impl CacheDevice {
         base.submit(operation, pending);
     }
 
-    /// A block device may return discarded contents; zeros it has to return.
+    /// Discards a slot. A block device may return discarded contents, but must return erased ones as zeros.
     fn discard(&mut self, base: &mut Base, op: OpId, slot: WeuSlot, erase: bool) {
         let offset = self.device.geometry.slot_offset(slot);
         let len = u64::from(self.device.geometry.weu_bytes);
@@ -348,7 +348,7 @@ impl CacheDevice {
         }
     }
 
-    /// A write, a flush or a discard ended.
+    /// Handles the completion of a write, flush or discard.
     fn changed(&mut self, base: &mut Base, pending: &Pending, result: Result<(), ErrorKind>) {
         match *pending {
             Pending::Device { op } => base.tell(Event::DeviceDone { op, result }),
@@ -367,7 +367,7 @@ impl CacheDevice {
         }
     }
 
-    /// Ends an operation that the device still has. One that it has answered ends as it would have: see
+    /// Completes an operation that is still in flight with an error. One with a result completes with that: see
     /// `Action::Abandon`.
     pub(crate) fn abandon(&mut self, base: &mut Base, op: OpId) {
         let join = self.joins.of(op);

@@ -38,7 +38,8 @@ impl DirtyAsks {
         self.erasures.push(reply);
     }
 
-    /// Another manager takes over and has no commands: answers the waiting ones that nothing was discarded or erased.
+    /// Replies to the waiting callers that nothing was discarded or erased, because another manager takes over without
+    /// their commands.
     pub(crate) fn fail(&mut self) {
         for (_, reply) in self.drops.drain(..).chain(self.unreadable.drain(..)) {
             let _asker_left = reply.send(false);
@@ -48,7 +49,7 @@ impl DirtyAsks {
         }
     }
 
-    /// Answers those whose dirty data is discarded, or cannot be.
+    /// Replies to callers whose dirty data is discarded, or cannot be.
     pub(crate) fn answer(&mut self, manager: &CacheManager) {
         if !manager.is_erasing() {
             for reply in self.erasures.drain(..) {

@@ -20,7 +20,7 @@ use crate::shard::volumes::{Volume, Volumes};
 pub(crate) struct Health {
     /// Reason for being offline.
     fault: Option<String>,
-    /// Something stands in for the cache device.
+    /// A placeholder replaces the cache device.
     is_missing: bool,
     /// When the index was complete.
     loaded_ms: Option<u64>,
@@ -53,7 +53,7 @@ impl Health {
         self.fault.is_some()
     }
 
-    /// Something stands in for the cache device.
+    /// Returns `true` if a placeholder replaces the cache device.
     pub(crate) const fn is_missing(&self) -> bool {
         self.is_missing
     }
@@ -112,7 +112,7 @@ impl Health {
                     tap.learned(key.extent.0, digest, stored);
                 }
             }
-            // Its consequences are logged elsewhere.
+            // Logged by its handler.
             Note::Removed { .. } => {}
             Note::IndexLoaded { extents, by_image } => {
                 let ms = base.clock.now_ms();

@@ -78,8 +78,8 @@ impl Io {
         }
     }
 
-    /// Returns the ring for a new connection, or a queue of a device: the one with the fewest. The first also has
-    /// listeners and workers' results, so it comes last among equals.
+    /// Returns the ring for a new connection or device queue: the one with the fewest. The first ring also serves
+    /// listeners and workers' results, so it is last among equals.
     pub(crate) fn ring_for_client(&mut self) -> RingId {
         let fewest = |ring: &RingId| (self.clients[ring.index()], std::cmp::Reverse(*ring));
         let ring = self.rings().min_by_key(fewest).unwrap_or(RingId::FIRST);
@@ -87,12 +87,12 @@ impl Io {
         ring
     }
 
-    /// A connection or a queue of a ring is gone.
+    /// Records that a connection or device queue of a ring is closed.
     pub(crate) fn client_has_left(&mut self, ring: RingId) {
         self.clients[ring.index()] -= 1;
     }
 
-    /// A turn of a ring's thread begins, whose waits ended so.
+    /// Begins a turn of a ring's thread, with its polling statistics.
     pub(crate) fn begin_turn(&mut self, ring: RingId, polls: PollStats) {
         self.current = ring;
         self.outboxes[ring.index()].polls = polls;
@@ -126,7 +126,7 @@ impl Io {
         }
     }
 
-    /// A step of an origin's request has ended: others may have its place.
+    /// Frees the ring entry of a completed step of an origin, which other steps may use.
     pub(crate) fn origin_has_room(&mut self, volume: VolumeId) {
         self.origins.ended(volume);
         while let Some((operation, pending)) = self.origins.next() {
@@ -141,7 +141,7 @@ impl Io {
         into.append(&mut outbox.ready);
     }
 
-    /// The rings that get something by this turn of another thread.
+    /// Rings of other threads that received operations in this turn.
     pub(crate) fn others_with_work(&self) -> impl Iterator<Item = RingId> {
         self.rings().filter(|ring| *ring != self.current && !self.outboxes[ring.index()].ready.is_empty())
     }
@@ -171,12 +171,12 @@ impl Io {
         Some(what)
     }
 
-    /// Reads of stored extents that the cache device works on for the ring of this turn.
+    /// Number of reads of stored extents in flight on the ring of this turn.
     pub(crate) fn extent_reads(&self) -> usize {
         self.tokens.extent_reads(self.current)
     }
 
-    /// Operations that a device or an origin works on.
+    /// Number of device and origin operations in flight.
     pub(crate) const fn device_ops(&self) -> usize {
         self.tokens.device_ops()
     }

@@ -10,7 +10,7 @@ use zc_core::{ErrorKind, Map, VolumeId};
 
 use crate::shard::volumes::Volume;
 
-/// The volume as the data plane had it; closing its origin may take time.
+/// The removed volume as the data plane had it; closing its origin may block.
 pub type Removed = Result<Box<Volume>, String>;
 
 #[derive(Debug)]
@@ -24,12 +24,12 @@ struct Going {
 pub(crate) struct Leaving(Map<VolumeId, Going>);
 
 impl Leaving {
-    /// Returns `true` if this one is going already.
+    /// Returns `true` if the volume is being removed.
     pub(crate) fn has(&self, id: VolumeId) -> bool {
         self.0.contains_key(&id)
     }
 
-    /// A volume is to go. No client can choose it any more.
+    /// Begins the removal of a volume, which clients can no longer choose.
     pub(crate) fn begin(&mut self, id: VolumeId, reply: oneshot::Sender<Removed>) {
         self.0.insert(id, Going { reply, is_told: false });
     }
@@ -47,7 +47,7 @@ impl Leaving {
         due
     }
 
-    /// Another manager takes over: it needs all of them.
+    /// Restarts all removals with a new manager.
     pub(crate) fn begin_again(&mut self) {
         self.0.values_mut().for_each(|going| going.is_told = false);
     }

@@ -38,7 +38,7 @@ pub const BOUNDS_NS: [u64; 19] = [
 pub enum Path {
     /// A read without the origin.
     Hit,
-    /// A read from the origin alone.
+    /// Read from the origin only.
     Miss,
     /// A read from both.
     Mixed,
@@ -65,7 +65,7 @@ pub(crate) struct Turns {
     pub(crate) count: u64,
     /// Nanoseconds that they took.
     pub(crate) had_ns: u64,
-    /// Nanoseconds that threads waited for another's turn to end.
+    /// Nanoseconds that threads waited for the shard lock.
     pub(crate) waited_ns: u64,
 }
 
@@ -94,7 +94,7 @@ pub struct DurationHistogram {
 pub struct Durations([DurationHistogram; Path::WORDS.len()]);
 
 impl Durations {
-    /// Counts a request that has ended and carried `bytes`.
+    /// Counts a completed request with `bytes` of data.
     pub fn count(&mut self, path: Path, nanoseconds: u64, bytes: u64) {
         let steps = &mut self.0[path as usize];
         steps.bytes = steps.bytes.saturating_add(bytes);
@@ -117,7 +117,7 @@ pub struct Traffic {
     pub read_bytes: u64,
     /// Reads without the origin.
     pub hits: u64,
-    /// Reads from the origin alone, prefetched data included.
+    /// Reads from the origin only, including prefetched data.
     pub misses: u64,
     /// Reads from both.
     pub mixed: u64,
@@ -140,7 +140,7 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    /// Counts a request that has ended.
+    /// Counts a completed request.
     pub(crate) fn count(&mut self, command: Command, path: Path, length: u64, failed: bool) {
         self.failed += u64::from(failed);
         match path {
@@ -210,7 +210,7 @@ pub struct Latency {
 pub struct Latencies {
     /// Reads without the origin.
     pub hit: Latency,
-    /// Reads from the origin alone.
+    /// Reads from the origin only.
     pub miss: Latency,
     /// Reads from both.
     pub mixed: Latency,

@@ -42,7 +42,7 @@ impl OriginLimits {
         }
     }
 
-    /// A volume is gone, with nothing under way.
+    /// Removes a volume without requests in progress.
     pub(crate) fn forget(&mut self, volume: VolumeId) {
         self.throttles.remove(&volume);
     }

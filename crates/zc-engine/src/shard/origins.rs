@@ -113,7 +113,7 @@ impl Origins {
         Asker { op, volume, answers: self.answers.clone() }
     }
 
-    /// A step on the ring ended.
+    /// Handles the completion of a step on the ring.
     pub(crate) fn ended(
         base: &mut Base,
         volumes: &mut Volumes,

@@ -33,7 +33,7 @@ use crate::state::risk::RiskFile;
 pub struct OpenResources {
     /// The cache file or device.
     pub cache: Arc<BlockFile>,
-    /// The journal's device, if it has one of its own.
+    /// Separate journal device, if any.
     pub journal: Option<Arc<BlockFile>>,
     /// The origins.
     pub origin_stats: Vec<(VolumeId, OriginStat)>,
@@ -86,11 +86,11 @@ enum Closing {
     #[default]
     No,
     Begun(CloseReply),
-    /// The manager has, and takes no request any more.
+    /// The manager has closed its cache, and accepts no more requests.
     Done,
 }
 
-/// Requests held back, and the caller to notify when nothing else is left.
+/// Held-back requests, and the caller to notify when no other work remains.
 #[derive(Debug)]
 struct Paused {
     events: VecDeque<Event>,
@@ -106,7 +106,7 @@ struct Paused {
 pub(crate) struct Pause(Option<Paused>);
 
 impl Pause {
-    /// Starts holding back requests; the caller is notified when nothing else is left.
+    /// Starts holding back requests; the caller is notified when no other work remains.
     pub(crate) fn begin(&mut self, reply: Reply, now_ms: u64) {
         let (events, closing) = (VecDeque::new(), Closing::No);
         self.0 = Some(Paused { events, since_ms: now_ms, reply: Some(reply), closing, replacement: None });
@@ -122,7 +122,7 @@ impl Pause {
         self.0.as_ref().map_or(0, |paused| paused.events.len())
     }
 
-    /// The event, unless it has to wait.
+    /// Returns the event unless it is held back.
     pub(crate) fn passes(&mut self, event: Event) -> Option<Event> {
         match &mut self.0 {
             Some(paused) if matches!(event, Event::Submit(_)) => {
@@ -180,7 +180,7 @@ impl Pause {
     pub(crate) fn is_closed_by(&mut self, closed: impl FnOnce() -> Closed) -> bool {
         let Some(Paused { closing, .. }) = &mut self.0 else { return false };
         let Closing::Begun(reply) = std::mem::replace(closing, Closing::Done) else { return false };
-        // If the asker has gone, the pause ends without another manager.
+        // If the caller has disconnected, the pause ends without an exchange.
         let _asker_left = reply.send(Ok(closed()));
         true
     }
@@ -190,7 +190,7 @@ impl Pause {
         self.0.as_ref().is_some_and(|paused| matches!(paused.closing, Closing::Done))
     }
 
-    /// Keeps the next manager until nothing refers to the old one. Without a pause there is no use for it.
+    /// Stores the next manager until no operation refers to the old one. Without a pause it is dropped.
     pub(crate) fn keep_replacement(&mut self, replacement: Box<Replacement>, now_ms: u64) {
         if let Some(paused) = &mut self.0 {
             paused.replacement = Some((replacement, now_ms));
@@ -202,7 +202,7 @@ impl Pause {
         self.0.as_ref().is_some_and(|paused| paused.replacement.is_some())
     }
 
-    /// The next manager, which takes over now or never.
+    /// Takes the next manager in order to exchange or drop it.
     pub(crate) fn take_replacement(&mut self) -> Option<Box<Replacement>> {
         let (replacement, _) = self.0.as_mut()?.replacement.take()?;
         Some(replacement)

@@ -70,7 +70,7 @@ pub(crate) enum Pending {
         op: OpId,
         block: JournalSeq,
     },
-    /// One of several such operations.
+    /// Part of a manager operation with several ring operations.
     Joined {
         join: u64,
     },
@@ -193,7 +193,7 @@ impl Tokens {
         self.extent_reads[ring.index()]
     }
 
-    /// Operations that a device or an origin works on.
+    /// Number of device and origin operations in flight.
     pub(crate) const fn device_ops(&self) -> usize {
         self.device_ops
     }
@@ -221,12 +221,12 @@ impl JoinTable {
         self.next
     }
 
-    /// The join of a manager's operation, if that takes several.
+    /// Returns the join of a manager operation with several ring operations, if any.
     pub(crate) fn of(&self, op: OpId) -> Option<u64> {
         self.table.iter().find(|(_, join)| join.op == op).map(|(number, _)| *number)
     }
 
-    /// Forgets a join whose parts were abandoned.
+    /// Drops a join whose parts were abandoned.
     pub(crate) fn forget(&mut self, join: u64) {
         self.table.remove(&join);
     }

@@ -59,7 +59,7 @@ impl Conn {
         Ok(())
     }
 
-    /// Takes the outcome of the helper, if there is one and the core waits for it.
+    /// Returns the outcome of the helper, if it has ended and the core waits for it.
     pub(super) fn take_outcome(&mut self) -> Option<io::Result<()>> {
         let outcome = match self.helper.as_ref()?.try_recv() {
             Ok(outcome) => outcome,
@@ -88,7 +88,7 @@ impl Conn {
         !self.output.is_empty() || self.socket.as_ref().is_some_and(Socket::has_output)
     }
 
-    /// Sends as much as the kernel takes.
+    /// Sends as much as the kernel accepts.
     pub(super) fn send(&mut self) {
         while let Some(socket) = &mut self.socket {
             if self.output.is_empty() && !socket.has_output() {
@@ -99,7 +99,7 @@ impl Conn {
             match socket.send(&pieces) {
                 Ok(None) => return,
                 Ok(Some(sent)) => advance(&mut self.output, sent),
-                // The end is received, behind the last bytes of the server.
+                // The last bytes of the server have been received.
                 Err(_) => {
                     self.output.clear();
                     break;

@@ -30,7 +30,7 @@ use crate::limits::{REMOTE_INPUT_BYTES, REMOTE_OPEN_MS};
 use crate::origin::remote::conn::Conn;
 use crate::origin::remote::socket::Socket;
 
-/// The number one as an event takes it, in the order of the machine's bytes.
+/// The number 1 as an eventfd expects it, in native byte order.
 const COUNTED: [u8; 8] =
     if cfg!(target_endian = "big") { [0, 0, 0, 0, 0, 0, 0, 1] } else { [1, 0, 0, 0, 0, 0, 0, 0] };
 
@@ -450,7 +450,7 @@ impl Driver {
             fds.push(PollFd::new(socket, wanted));
             polled.push(ConnId(number));
         }
-        // An interrupted wait is one that ended early.
+        // An interrupted wait counts as one that ended early.
         let _interrupted = poll(&mut fds, timeout.as_ref());
         let is_woken = !fds[0].revents().is_empty();
         let is_readable = |fd: &PollFd<'_>| !(fd.revents() - PollFlags::OUT).is_empty();

@@ -39,7 +39,7 @@ use crate::origin::requests::{gathered, objection, zero_beyond};
 /// Reads the files that a connection with TLS needs. Blocks.
 ///
 /// # Errors
-/// One cannot be read or is of no use, or the server has no name that a certificate can bear.
+/// If a file is unreadable or unusable, or the server has no name that a certificate can contain.
 pub fn check_tls(uri: &NbdUri, tls: &OriginTls) -> Result<(), EngineError> {
     tls::TlsSettings::load(uri, tls).map(drop)
 }
@@ -96,7 +96,7 @@ impl RemoteVolume {
         zc_config::outage_bound_ms(self.open.outage_max_ms(), mode)
     }
 
-    /// Requests may go as far as this from now on.
+    /// Extends the range of valid requests to this length.
     pub(crate) fn take_up_length(&mut self, len_bytes: u64) {
         self.len_bytes = self.len_bytes.max(len_bytes);
     }
@@ -212,7 +212,7 @@ impl RemoteVolume {
         self.open.submit(request, None, Box::new(done));
     }
 
-    /// Bytes behind the export's end are zero.
+    /// Reads bytes; those beyond the export's end are zero.
     fn read(&self, offset: u64, mut target: Target, asker: Asker) {
         let inside = zero_beyond(&mut target, offset, self.len_bytes);
         if inside == 0 {

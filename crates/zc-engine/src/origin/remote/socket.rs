@@ -76,7 +76,7 @@ impl Socket {
         self.layer.as_ref().is_some_and(TlsLayer::has_input)
     }
 
-    /// Sends as many bytes as the kernel takes. Returns `None` if it takes none now.
+    /// Sends as many bytes as the kernel accepts. Returns `None` if it accepts none now.
     pub(crate) fn send(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<Option<usize>> {
         later(match &mut self.layer {
             Some(layer) => layer.send(&mut self.stream, pieces),
@@ -123,8 +123,7 @@ impl Stream {
         }
     }
 
-    /// A dead peer is noticed by keep-alive while nothing is sent, and by data that is not acknowledged while something
-    /// is.
+    /// Enables keep-alive and a limit for unacknowledged data, which detect a dead peer with and without traffic.
     fn tcp(stream: TcpStream) -> io::Result<Self> {
         stream.set_nodelay(true)?;
         sockopt::set_socket_keepalive(&stream, true)?;

@@ -171,7 +171,7 @@ impl TlsLayer {
     /// Encrypts pieces and sends as much as the socket takes. Returns the count of bytes that were encrypted.
     ///
     /// # Errors
-    /// As the socket, which includes that it takes nothing now.
+    /// Sends bytes as the socket does; `None` if it accepts none now.
     pub(crate) fn send(&mut self, into: &mut impl Write, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
         self.send_records(into)?;
         if pieces.is_empty() {
@@ -196,7 +196,7 @@ impl TlsLayer {
         self.connection.wants_write()
     }
 
-    /// Says goodbye, if the socket takes it.
+    /// Sends the TLS closure alert, if the socket accepts it.
     pub(crate) fn close(&mut self, into: &mut impl Write) {
         self.connection.send_close_notify();
         let _broken_already = self.send_records(into);

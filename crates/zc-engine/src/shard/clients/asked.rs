@@ -12,7 +12,7 @@ use crate::shard::pending::Tag;
 
 pub(crate) const SECTOR: u64 = SECTOR_BYTES as u64;
 
-/// The start of the sector that a byte lies in.
+/// Start of the sector that contains a byte.
 pub(crate) const fn floor(bytes: u64) -> u64 {
     bytes / SECTOR * SECTOR
 }
@@ -28,7 +28,7 @@ pub(crate) enum Asker {
     Ublk(Tag),
 }
 
-/// A request as it comes in.
+/// A received request.
 #[derive(Debug)]
 pub(crate) struct Incoming {
     pub(crate) from: Asker,
@@ -103,12 +103,12 @@ pub(crate) fn memory_of(request: &Request) -> u64 {
     payload + REQUEST_BYTES
 }
 
-/// Memory that the answer to a BLOCK_STATUS may take.
+/// Maximum memory of the reply to a BLOCK_STATUS.
 pub(crate) fn status_bytes(len_bytes: u64) -> u64 {
     (len_bytes / SECTOR + 2).min(STATUS_RUNS_MAX) * STATUS_RUN_BYTES
 }
 
-/// Returns the bytes that the manager looks up or fetches for a request at once.
+/// Returns the bytes of a request that the manager looks up or reads at a time.
 pub(crate) fn served_bytes(command: Command, len_bytes: u64) -> u64 {
     if matches!(command, Command::Read | Command::Cache) { shares::piece(command, len_bytes) } else { 0 }
 }

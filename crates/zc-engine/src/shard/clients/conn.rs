@@ -30,7 +30,7 @@ use crate::limits::{
 };
 use crate::shard::pending::RingId;
 
-/// A WRITE whose payload is arriving.
+/// A WRITE whose payload is being received.
 #[derive(Debug)]
 pub(crate) struct Payload {
     pub(crate) request: Request,
@@ -41,7 +41,7 @@ pub(crate) struct Payload {
     pub(crate) filled_bytes: usize,
     /// Charged memory.
     pub(crate) held_bytes: u64,
-    /// When the first of it could come.
+    /// Time from which its first byte could arrive.
     pub(crate) began_ms: u64,
 }
 
@@ -69,7 +69,7 @@ pub(crate) enum Arrived {
     /// Bytes for the session, or a part of a payload.
     Input,
     Payload,
-    /// Bytes of a TLS handshake, which takes long.
+    /// Bytes of a TLS handshake, for a handshake thread.
     Handshake(Handover),
 }
 
@@ -82,7 +82,7 @@ enum Unsent {
     Data { segment: Segment, held_bytes: u64 },
 }
 
-/// A send under way.
+/// A send in flight.
 #[derive(Debug, Clone, Copy)]
 struct Sending {
     wire_bytes: u64,
@@ -122,7 +122,7 @@ pub(crate) struct Conn {
     head_listed_bytes: usize,
     /// Replies of this turn.
     segments: Vec<Unsent>,
-    /// Memory that `segments` and the send under way hold.
+    /// Memory held by `segments` and the send in flight.
     unsent_bytes: u64,
     sending: Option<Sending>,
     /// Memory that its requests in flight hold.
@@ -135,7 +135,7 @@ pub(crate) struct Conn {
     pub(crate) taken_bytes: u64,
     /// Bytes of its reads and prefetches that are with the manager.
     pub(crate) serving_bytes: u64,
-    /// Its requests whose next piece has its turn when the connection has.
+    /// Requests with a next piece, which begins in a turn of the connection.
     pub(crate) due: VecDeque<u64>,
     /// Its changes that wait for others to end.
     pub(crate) barred: usize,
@@ -235,7 +235,7 @@ impl Conn {
         u64_from_usize(payload.filled_bytes) == payload.request.length()
     }
 
-    /// The receive that the session waits for, if none is under way.
+    /// Returns the receive that the session needs, if none is in flight.
     pub(crate) fn receive(&mut self) -> Option<Operation> {
         if self.dead || self.is_away || self.receiving != Receiving::Nothing || !self.input_range.is_empty() {
             return None;
@@ -331,7 +331,7 @@ impl Conn {
         self.take_layer(layer, cipher, plain, received).map(|()| Arrived::Input)
     }
 
-    /// Takes the layer back from a handshake thread.
+    /// Takes the TLS layer back from a handshake thread.
     ///
     /// # Errors
     /// When the bytes are not TLS although they must be.
@@ -358,13 +358,13 @@ impl Conn {
         Ok(())
     }
 
-    /// Takes back a receive that completed without data.
+    /// Reuses a receive that completed without data.
     pub(crate) fn returned(&mut self, operation: Operation) {
         drop(operation);
         self.receiving = Receiving::Nothing;
     }
 
-    /// Takes the bytes of a receive in.
+    /// Handles received bytes.
     ///
     /// # Errors
     /// When they are no TLS although they must be.
@@ -431,14 +431,14 @@ impl Conn {
         self.session.end_read(reply);
     }
 
-    /// Returns the memory that replies may hold before small ones are copied together. Without a send in flight the
-    /// client is not behind: data that fits one send leaves at the end of the turn, and copying it is useless. The
-    /// pages of a device read may be twice as long as their useful bytes.
+    /// Returns the memory that replies may hold before small ones are merged by copying. Without a send in flight the
+    /// client reads fast enough: data that fits one send leaves at the end of the turn, and copying it is useless. The
+    /// pages of a device read may be twice as long as the useful bytes.
     const fn loose_bytes_max(&self) -> u64 {
         if self.sending.is_some() { COMPACT_UNSENT_BYTES } else { 2 * SEND_BYTES_MAX }
     }
 
-    /// Appends data behind the headers written so far.
+    /// Appends data after the headers written so far.
     fn push_data(&mut self, segment: Segment, held_bytes: u64) {
         self.list_head();
         self.unsent_bytes += held_bytes;
@@ -524,7 +524,7 @@ impl Conn {
         Some(Operation::Send { fd: SharedFd::clone(&self.fd), segments })
     }
 
-    /// Takes the pieces that leave next.
+    /// Returns the segments of the next send.
     fn next_send(&mut self) -> (Vec<Segment>, Sending) {
         let mut sending = Sending { wire_bytes: 0, held_bytes: 0 };
         let mut count = 0;
@@ -579,7 +579,7 @@ impl Conn {
         self.session.in_flight() == 0 && self.unsent_bytes == 0 && self.head.is_empty()
     }
 
-    /// Gives the socket up; operations under way end soon.
+    /// Shuts the socket down; operations in flight complete soon.
     pub(crate) fn kill(&mut self) {
         if !self.dead {
             self.dead = true;
@@ -591,7 +591,7 @@ impl Conn {
         }
     }
 
-    /// The connection as one that holds memory.
+    /// The connection in its role as a holder of memory.
     pub(crate) fn holder(&self, conn: u64) -> Holder {
         Holder { conn, client: self.source, volume: self.volume, held_bytes: self.held_bytes() }
     }

@@ -112,7 +112,7 @@ impl Clients {
         (&mut self.requests, at)
     }
 
-    /// Puts new bounds, exports and limits in force.
+    /// Applies new bounds, exports and limits.
     pub(crate) fn apply(&mut self, shared: &mut Shared<'_>, mut front: FrontSettings) {
         if shared.base.stopping.is_running() {
             let limits = std::mem::take(&mut front.volumes);
@@ -158,7 +158,7 @@ impl Clients {
         }
     }
 
-    /// An operation of a block device's tag ended.
+    /// Handles the completion of an operation of a block device's tag.
     pub(crate) fn device_ended(
         &mut self,
         shared: &mut Shared<'_>,
@@ -279,7 +279,7 @@ impl Clients {
         }
     }
 
-    /// A WRITE whose payload is complete.
+    /// Begins a WRITE whose payload is complete.
     fn begin_write(&mut self, shared: &mut Shared<'_>, written: Written) {
         let Written { conn, volume, request, memory } = written;
         let (requests, mut at) = self.parts(shared);
@@ -363,7 +363,7 @@ impl Clients {
         requests.drop_unbegun(&mut at);
     }
 
-    /// Sends the turn's replies. Returns `true` if the connection has ended that also ends the shard.
+    /// Sends the turn's replies. Returns `true` if the only connection of the shard has closed, which stops the shard.
     pub(crate) fn send_replies(&mut self, shared: &mut Shared<'_>) -> bool {
         self.nbd.send_replies(shared.base, shared.volumes)
     }

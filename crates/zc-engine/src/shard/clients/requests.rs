@@ -47,13 +47,13 @@ pub(crate) struct RequestContext<'a> {
 #[derive(Debug, Default)]
 pub(crate) struct Requests {
     table: Map<u64, ClientRequest>,
-    /// The requests to the manager, and whose they are.
+    /// Manager requests, with the client request of each.
     parts: Map<ReqId, u64>,
     /// Number of requests that wait for reduction and durability.
     hurried: usize,
 }
 
-/// A client request under way.
+/// A client request in progress.
 #[derive(Debug)]
 struct ClientRequest {
     from: Asker,
@@ -63,13 +63,13 @@ struct ClientRequest {
     /// Memory counted against the budget.
     charge_bytes: u64,
     body: Body,
-    /// Manager requests that have not ended.
+    /// Manager requests in progress.
     parts_left: u32,
     error: Option<ErrorKind>,
     /// Path of its pieces so far.
     path: Option<Path>,
     rest: Range<u64>,
-    /// The request is counted as one that waits for its range.
+    /// The request is counted as waiting for its range.
     is_barred: bool,
     /// The answer waits for reduced data to be durable.
     hurries: bool,
@@ -128,9 +128,9 @@ struct Edge {
     arena: Arena,
 }
 
-/// Memory for the bytes of a read. That of a read of one extent comes with them, but for block devices: the kernel takes
-/// theirs from aligned memory. Longer ones get memory that holds bytes of the volume before the device is read: were it
-/// taken behind that, device reads would have taken it, and it had to be cleared each time.
+/// Allocates memory for the bytes of a read. A read of one extent receives its memory with the bytes, except for block
+/// devices, whose kernel driver needs aligned memory. Longer reads reuse memory with volume data before the device
+/// read can take it, so that it need not be cleared.
 fn read_memory(base: &mut Base, incoming: &Incoming, len_bytes: u64) -> ReadMemory {
     let len = usize_from_u64(len_bytes);
     match incoming.from {
@@ -182,7 +182,7 @@ impl Requests {
         self.hurried > 0
     }
 
-    /// Returns `true` if one is of this volume.
+    /// Returns `true` if a request of this volume is in progress.
     pub(crate) fn are_of(&self, volume: VolumeId) -> bool {
         self.table.values().any(|client| client.volume == volume)
     }

@@ -64,7 +64,7 @@ fn residency(cache: &[ResidencyRun], behind: &[CachedRun]) -> Vec<StatusExtent> 
         .collect()
 }
 
-/// Divides runs by those of another list, whose state is `beyond` behind its end.
+/// Refines runs by those of another list, whose state is `beyond` after its end.
 fn joined<A: Copy, B: Copy>(
     runs: impl Iterator<Item = (u64, A)>,
     mut others: impl Iterator<Item = (u64, B)>,
@@ -131,7 +131,7 @@ pub(crate) struct Holes {
 }
 
 impl Holes {
-    /// Nothing is known; answers wake `waker`.
+    /// Creates the state without information; replies wake `waker`.
     pub(crate) fn new(waker: Waker) -> Self {
         Self { maps: Map::default(), answers: Answers::default(), waker }
     }

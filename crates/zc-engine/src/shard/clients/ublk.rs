@@ -37,7 +37,7 @@ pub struct NewDevice {
 struct UblkDevice {
     server: Server,
     volume: VolumeId,
-    /// The ring of each queue: the kernel takes the commands of a queue from one thread only.
+    /// Ring of each queue: the kernel accepts the commands of a queue from one thread only.
     rings: Vec<RingId>,
     /// Dropped last: whoever waits for it may remove the device then.
     gone: mpsc::Sender<()>,
@@ -136,7 +136,7 @@ impl Devices {
         device
     }
 
-    /// An operation of a tag ended.
+    /// Handles the completion of an operation of a tag.
     pub(crate) fn ended(
         &mut self,
         base: &mut Base,

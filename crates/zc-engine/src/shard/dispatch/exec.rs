@@ -78,7 +78,7 @@ impl Shard {
         }
     }
 
-    /// A ring operation ended.
+    /// Handles the completion of a ring operation.
     pub(super) fn completed(&mut self, completion: Completion) {
         let Completion { user, result, operation, accepted } = completion;
         match self.base.io.ended(user) {
@@ -123,7 +123,7 @@ impl Shard {
     }
 
     fn distrust(&mut self, op: OpId, volume: Option<VolumeId>) {
-        // A volume alone is clean again once its stored data is durably forgotten: at a clean stop.
+        // A single volume is trusted again once its stored data is durably dropped, at a clean stop.
         self.base.metrics.distrusts += u64::from(volume.is_none());
         let state = Arc::clone(&self.state);
         let name = volume.and_then(|id| self.volumes.get(id)).map(|volume| volume.name.clone());

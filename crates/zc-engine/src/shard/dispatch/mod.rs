@@ -135,7 +135,7 @@ impl Shard {
     /// Makes the shard.
     ///
     /// # Errors
-    /// When the kernel gives no thread, or no descriptor to wake one.
+    /// If a thread or a descriptor for wake-ups cannot be created.
     pub fn new(parts: ShardParts, closer: Closer) -> Result<Self, EngineError> {
         let settings = parts.settings;
         let io = Io::new(settings.io_threads, settings.ring_ops);
@@ -180,7 +180,7 @@ impl Shard {
         })
     }
 
-    /// Puts settings of the front end in force.
+    /// Applies new settings of the front end.
     pub fn apply_front(&mut self, front: FrontSettings) {
         if self.base.stopping.is_running() {
             let now_ns = self.base.clock.now_ns();

@@ -168,8 +168,8 @@ impl Shard {
             && self.base.io.device_ops() == 0
     }
 
-    /// Notifies the caller of the pause, once, when only held-back requests are left. Then exchanges the manager, if
-    /// the next one has arrived. The events of this turn have been handled.
+    /// Notifies the caller of the pause once only held-back requests remain. Then exchanges the manager, if a
+    /// replacement is present. The events of this turn have been handled.
     pub(super) fn pump_pause(&mut self) {
         if !self.pause.is_on() {
             return;
@@ -211,7 +211,7 @@ impl Shard {
         };
         match reply {
             Ok(()) => {
-                // Clients wait, and nothing will start from this device soon.
+                // Clients wait, and no start from this device will follow soon.
                 self.manager.leave_no_image();
                 self.base.tell(Event::Stop);
             }
@@ -231,7 +231,7 @@ impl Shard {
         Some(format!("volume \"{name}\" has dirty data again; `zcctl flush {name}`, then try again"))
     }
 
-    /// The manager has ended: it closed its cache in a pause, or the daemon stops.
+    /// Handles the end of the manager: it closed its cache in a pause, or the daemon stops.
     pub(super) fn has_stopped(&mut self, clean: bool) {
         let (manager, volumes) = (&self.manager, &self.volumes);
         let closed = || {
@@ -249,7 +249,7 @@ impl Shard {
         }
     }
 
-    /// Exchanges the manager as soon as nothing refers to the old one, then continues with the commands behind that.
+    /// Exchanges the manager as soon as no operation refers to the old one, then continues with the queued commands.
     pub(super) fn pump_swap(&mut self, is_quiet: bool) {
         let may_end = !self.pause.has_closed() && !self.base.stopping.is_running();
         if !is_quiet && !may_end {
@@ -261,7 +261,7 @@ impl Shard {
         }
         let Some(replacement) = self.pause.take_replacement() else { return };
         if may_end {
-            // The old one may be stopping, and must complete that.
+            // The old manager may be stopping, and must complete that.
             self.resume();
         } else {
             self.swap(*replacement);
@@ -271,7 +271,7 @@ impl Shard {
 
     /// Another manager takes over, on the cache device that is back, or on another.
     fn swap(&mut self, replacement: Replacement) {
-        // Discards that the old one has not completed are void. Removed volumes are passed to the next one.
+        // Discards that the old manager has not completed have no effect. Removed volumes are passed to the next one.
         self.dirty_asks.answer(&self.manager);
         self.dirty_asks.fail();
         self.leaving.begin_again();
@@ -380,7 +380,7 @@ impl Shard {
     }
 }
 
-/// Answers a command. The caller may have gone.
+/// Sends a reply; the caller may have disconnected.
 fn answer<T>(reply: oneshot::Sender<T>, answer: T) {
     let _asker_left = reply.send(answer);
 }

@@ -127,7 +127,7 @@ fn new_cache(path: &Path) -> (Arc<BlockFile>, Superblock, CacheManager) {
     (Arc::new(file), superblock, CacheManager::new(config, vec![volume()], opened.start))
 }
 
-/// A shard whose manager is quiet, and one that may take its place; with their folders.
+/// An idle shard, and a replacement for its manager, with their folders.
 fn two() -> ([TempDir; 2], Shard, Box<Replacement>) {
     let (first_dir, parts, closer) = opened();
     let (next_dir, next, _) = opened();
@@ -208,7 +208,7 @@ fn requests_that_are_queued_when_the_manager_is_exchanged_keep_buffers_and_order
 fn events_for_the_old_manager_do_not_reach_the_next_one() {
     let (_dirs, mut shard, replacement) = two();
     pause(&mut shard);
-    // The device of the old manager is lost in the turn in which the next one is there.
+    // The device of the old manager is lost in the turn in which the replacement is received.
     shard.mailbox.send(Command::LoseCache("the old device is gone".to_owned()));
     shard.mailbox.send(Command::Swap(replacement));
     shard.mailbox.send(Command::Resume);
@@ -217,7 +217,7 @@ fn events_for_the_old_manager_do_not_reach_the_next_one() {
     shard.take_commands();
     assert!(stats.try_recv().is_err(), "commands behind the exchange wait for it");
     end_of_turn(&mut shard);
-    // The loss has to be recorded before the old one is done with.
+    // The loss must be recorded before the old manager is dropped.
     while shard.pause.has_replacement() {
         assert!(shard.failure.is_none());
         shard.take_state_changes();

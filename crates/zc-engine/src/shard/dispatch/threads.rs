@@ -37,7 +37,7 @@ struct Served {
     cpus: Vec<usize>,
 }
 
-/// However its thread ends, all end.
+/// Ends all threads on drop, however its own thread ends.
 struct EndsAll<'a>(&'a Served);
 
 impl Drop for EndsAll<'_> {
@@ -90,7 +90,7 @@ impl Shard {
     }
 }
 
-/// The end of another thread; its panic is this one's.
+/// Joins another thread; its panic continues in this one.
 fn joined(thread: ScopedJoinHandle<'_, Result<(), EngineError>>) -> Result<(), EngineError> {
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
@@ -106,7 +106,8 @@ impl Served {
         let mut sends = 0;
         while !self.is_over.load(Ordering::Acquire) {
             let turn = {
-                // A panic in a turn leaves an inconsistent shard: its thread ends all, and the join reports it.
+                // A panic in a turn leaves an inconsistent shard: its thread ends all threads, and the join reports
+                // it.
                 let begun = TurnBegun { ring: id, polls: ring.poll_stats(), asked_ns: self.clock.now_ns() };
                 let Ok(mut shard) = self.shard.lock() else { return Ok(()) };
                 shard.turn(begun, &mut turn_buffers)?

@@ -61,16 +61,16 @@ pub(super) struct TurnBegun {
 pub(super) struct TurnBuffers {
     /// Completions of its ring; empty after the turn.
     pub(super) completions: Vec<Completion>,
-    /// The manager's; empty before and after the turn.
+    /// Actions of the manager; empty before and after the turn.
     actions: Vec<Action>,
     pub(super) operations: Vec<Entry>,
 }
 
-/// Work of a thread after its turn, without the shard.
+/// Work of a thread after its turn, without the shard lock.
 pub(super) struct Turn {
     /// Jobs to run. The next turn receives the results.
     pub(super) jobs: Vec<Job>,
-    /// Threads whose rings get something.
+    /// Threads whose rings received operations.
     pub(super) wake: Vec<Waker>,
     /// Wait for completions; `None` when the shard has stopped.
     pub(super) wait: Option<Wait>,
@@ -252,8 +252,8 @@ impl Shard {
         clients.begin_waiting(&mut shared);
     }
 
-    /// Before the replies leave: records what a kill would lose of acknowledged data. A notification of a loss is
-    /// recorded one turn later, when its reply has left.
+    /// Records, before the replies are sent, the acknowledged data that a kill would lose. A report of a loss is
+    /// recorded one turn later, when its reply has been sent.
     fn note_risks(&mut self) {
         for (id, volume) in self.volumes.iter_mut() {
             let owes = self.manager.owes_loss(id);
@@ -300,7 +300,7 @@ impl Shard {
         }
     }
 
-    /// Changes of the state directory that have ended, one way or the other.
+    /// Handles completed changes of the state directory.
     pub(super) fn take_state_changes(&mut self) {
         let now_ms = self.base.clock.now_ms();
         for (requester, result) in self.state_thread.take_ended(now_ms) {
@@ -347,7 +347,7 @@ impl Shard {
         let Stopping::Draining { until_ms } = self.base.stopping else { return };
         let is_late = self.base.clock.now_ms() >= until_ms;
         let all_closed = self.clients.nbd_mut().drain(&mut self.volumes, is_late);
-        // Remaining requests then wait for space that no origin provides: the manager refuses them once nothing else
+        // The remaining requests wait for space that no origin provides: the manager refuses them once no operation
         // can free space.
         let is_quiet = self.clients.requests().len() == 0 && !self.warm_ups.are_under_way(None);
         if all_closed && (is_late || is_quiet) {

@@ -115,7 +115,7 @@ impl NbdFront {
         Some(id)
     }
 
-    /// Serves an existing connection, whose end ends the shard. Returns `true` if it was admitted.
+    /// Serves a single existing connection; the shard stops when it closes. Returns `true` if it was admitted.
     pub(crate) fn serve_only(&mut self, base: &mut Base, volumes: &mut Volumes, socket: OwnedFd) -> bool {
         let is_tcp = rustix::net::getsockname(&socket)
             .is_ok_and(|address| std::net::SocketAddr::try_from(address).is_ok());
@@ -123,7 +123,7 @@ impl NbdFront {
         self.only.is_some()
     }
 
-    /// Closes a connection whose place another one gets.
+    /// Closes a connection whose slot is reassigned.
     fn displace(&mut self, base: &mut Base, volumes: &mut Volumes, id: u64, why: &str) {
         base.metrics.displaced += 1;
         if let Some(conn) = self.conns.get(&id).filter(|conn| conn.volume.is_some()) {

@@ -1,7 +1,7 @@
 //! Memory of requests in flight, charged to their connection, and their replies.
 //!
-//! Invariants: a dead connection gets no reply. A request's memory is released to its connection's share when it ends.
-//! ends.
+//! Invariants: a closed connection gets no reply. A request's memory is released from its connection's share when the
+//! request ends.
 
 use zc_cache::ResidencyRun;
 use zc_core::{ErrorKind, u64_from_usize};
@@ -56,7 +56,8 @@ impl NbdFront {
         }
     }
 
-    /// A request has a next piece, which has its turn when its connection has. False: the client has left.
+    /// Schedules a request's next piece, to begin in a turn of its connection. Returns `false` if the client has
+    /// disconnected.
     pub(crate) fn piece_due(&mut self, id: u64, client: u64) -> bool {
         let Some(conn) = self.conns.get_mut(&id).filter(|conn| !conn.dead) else { return false };
         conn.due.push_back(client);
@@ -73,7 +74,7 @@ impl NbdFront {
         (std::mem::take(&mut self.given_up), std::mem::take(&mut self.given_up_pieces))
     }
 
-    /// Ends a request with this memory and these served bytes.
+    /// Ends a request, releasing this memory and these served bytes.
     pub(crate) fn end(&mut self, conn: u64, request: Request, held: (u64, u64), answer: Answer<'_>) {
         let (charged_bytes, served_bytes) = held;
         let answer = self.fitting(conn, charged_bytes, answer);
@@ -121,7 +122,7 @@ impl NbdFront {
                 session.reply_done(request, head);
             }
             Answer::Failed(kind) => {
-                // Everything but a fast zeroing is served by origins one way or another.
+                // Origins support every request except fast zeroing in some way.
                 let is_slow = kind == ErrorKind::Unsupported && request.fast_zero();
                 let code = if is_slow { ErrorCode::NotSup } else { ErrorCode::from(kind) };
                 let (session, head) = conn.reply();

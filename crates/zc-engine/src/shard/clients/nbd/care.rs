@@ -87,10 +87,10 @@ fn overdue(conn: &Conn, limits: &FrontLimits, now_ms: u64) -> Option<&'static st
     None
 }
 
-/// Returns the time that a client may take for one send of replies. Progress within a send is visible only at its end,
-/// so that a short idle time-out does not end a slow client.
+/// Returns the time limit for one send of replies. Progress within a send is only visible at its completion, so a
+/// short idle time-out must not close a slow client.
 fn taking_ms(conn: &Conn, limits: &FrontLimits) -> u64 {
-    // A client that has disconnected has nothing else to do; one with further requests receives their replies.
+    // A client that has disconnected has no further requests; one with further requests receives their replies.
     if conn.is_full() || conn.waiting.is_some() || conn.closing {
         limits.stall_ms
     } else if limits.idle_ms > 0 {

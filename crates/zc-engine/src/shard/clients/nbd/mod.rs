@@ -83,13 +83,13 @@ pub(crate) struct Written {
 /// Next action of a connection.
 #[derive(Debug)]
 pub(crate) enum Pumped {
-    /// Nothing at the moment.
+    /// Currently without work.
     Idle,
     /// Progress, which cost `units` of work.
     Progress {
         units: u64,
     },
-    /// The next piece of a request has its turn.
+    /// The next piece of a request may begin.
     Piece(u64),
     Write(Written),
     /// A request is there; of a WRITE, without its payload.
@@ -108,14 +108,14 @@ pub(crate) struct NbdFront {
     allow: Vec<AddressRange>,
     tls: Tls,
     handshakes: TlsPool,
-    /// The connection that was there at the start; the shard stops when it ends.
+    /// The connection passed at the start; the shard stops when it closes.
     only: Option<u64>,
     conns: Map<u64, Conn>,
-    /// Connections that something happened to in this turn.
+    /// Connections with events in this turn.
     touched: Vec<u64>,
     /// Connections to send to, or to close, at the end of the turn.
     to_send: Vec<u64>,
-    /// Sends of this turn that are small enough to end at once.
+    /// Sends of this turn that are small enough to complete at once.
     quick_sends: usize,
     /// Refused clients, for the audit log.
     refusals: Refusals,
@@ -123,14 +123,14 @@ pub(crate) struct NbdFront {
     admission: Admission,
     /// Abandoned connections with requests that have not started.
     given_up: Set<u64>,
-    /// Requests of such connections whose next piece has not begun.
+    /// Requests of closed connections whose next piece has not begun.
     given_up_pieces: Vec<u64>,
     /// Listeners that failed to accept and are tried again later.
     accept_later: Vec<usize>,
     last_look_ms: u64,
     /// Memory bounds and order of connections.
     shares: Shares,
-    /// Connections whose request waits for its share, by virtual time; some may be gone.
+    /// Connections with a request that waits for its share, by virtual time; entries of closed ones may remain.
     waiting: BTreeSet<(u64, u64)>,
     /// Bytes of replies that clients have not taken.
     unsent_bytes: u64,
@@ -175,8 +175,8 @@ impl NbdFront {
     }
 
     /// Applies new bounds, exports and rules to all connections at once, except that a connection keeps its export and
-    /// the options of its session. A connection that new TLS settings would refuse ends: a replaced authority, an
-    /// expired or a revoked certificate leaves no client behind.
+    /// the options of its session. A connection that new TLS settings would refuse is closed, because its authority
+    /// was replaced or its certificate has expired or been revoked.
     pub(crate) fn apply(&mut self, volumes: &mut Volumes, front: FrontSettings) {
         self.limits = front.limits;
         self.exports = front.exports;
@@ -198,7 +198,7 @@ impl NbdFront {
         &self.limits
     }
 
-    /// Connections, those on their way out included.
+    /// Number of connections, including those being closed.
     pub(crate) fn len(&self) -> usize {
         self.conns.len()
     }
@@ -320,7 +320,7 @@ impl NbdFront {
             Some(request) if request.command() == Command::Write => {
                 conn.session.refuse_payload(request, ErrorCode::Io, "the payload is cut off");
             }
-            // No client takes the answer either.
+            // The client does not receive a reply either.
             Some(request) => {
                 let (session, head) = conn.reply();
                 session.reply_error(request, ErrorCode::Shutdown, "the connection is cut off", head);

@@ -43,7 +43,7 @@ impl NbdFront {
         self.shares.recount(&holder, before, beyond);
     }
 
-    /// A connection that is no more holds nothing.
+    /// Removes the usage of a closed connection.
     pub(super) fn uncount(&mut self, id: u64, conn: &Conn) {
         self.unsent_bytes -= conn.unsent_counted_bytes;
         self.shares.recount(&conn.holder(id), conn.taken_bytes, 0);
@@ -52,7 +52,7 @@ impl NbdFront {
         }
     }
 
-    /// New bounds: all shares are other ones.
+    /// Recomputes all shares after a change of the bounds.
     pub(super) fn recount_all(&mut self) {
         let ids: Vec<u64> = self.conns.keys().copied().collect();
         for id in ids {
@@ -73,7 +73,7 @@ impl NbdFront {
         Verdict::Begins
     }
 
-    /// A request of a session: returned if it begins now, else it waits.
+    /// Admits a request of a session. Returns it if it begins now, otherwise queues it.
     pub(crate) fn shared(&mut self, base: &mut Base, id: u64, request: Request) -> Option<Request> {
         let verdict = self.verdict(id, &request);
         if verdict == Verdict::Begins {
@@ -109,7 +109,7 @@ impl NbdFront {
         Some(self.conns.get_mut(&id)?.waiting.take()?.request)
     }
 
-    /// Takes the payload of a WRITE into memory: at the same place in its sector as on the volume, so that an aligned
+    /// Receives the payload of a WRITE into memory at its volume offset modulo the sector size, so that an aligned
     /// write needs no copy and an unaligned one only its edges.
     pub(crate) fn take_payload(&mut self, base: &mut Base, id: u64, volume: VolumeId, request: Request) {
         let skip = request.offset() % SECTOR;
@@ -136,7 +136,7 @@ impl NbdFront {
         self.waiting.iter().copied().collect()
     }
 
-    /// The request of a connection in the line, if it may begin now. `is_held_up`: one before it waits for service.
+    /// Returns the queued request of a connection if it may begin now. `is_held_up`: an earlier one waits for service.
     pub(crate) fn next_of_line(
         &mut self,
         key: (u64, u64),

@@ -17,7 +17,7 @@ use crate::shard::clients::nbd::{NbdFront, Pumped, Written};
 use crate::shard::pending::Pending;
 use crate::shard::volumes::Volumes;
 
-/// The write of a connection whose payload is complete.
+/// Takes the write of a connection whose payload is complete.
 fn complete(id: u64, conn: &mut Conn) -> Written {
     let Some(volume) = conn.volume else { unreachable!("a WRITE comes after the export was chosen") };
     let Some(Payload { request, memory: Some(memory), .. }) = conn.payload.take() else {
@@ -27,7 +27,7 @@ fn complete(id: u64, conn: &mut Conn) -> Written {
 }
 
 impl NbdFront {
-    /// A turn begins: connections may take work again.
+    /// Begins a turn, in which connections may start work again.
     pub(crate) const fn begin_turn(&mut self) {
         self.shares.begin_turn();
     }
@@ -37,17 +37,17 @@ impl NbdFront {
         !self.touched.is_empty()
     }
 
-    /// Returns `true` if a connection has its turn now.
+    /// Returns `true` if a connection may start work in this turn.
     pub(crate) fn can_go_on(&self) -> bool {
         self.shares.can_go_on()
     }
 
-    /// Returns `true` if connections wait for their turn.
+    /// Returns `true` if connections wait for a later turn.
     pub(crate) fn are_waiting(&self) -> bool {
         self.shares.are_waiting()
     }
 
-    /// Sends of the last turn that are small enough to end at once.
+    /// Sends of the last turn that are small enough to complete at once.
     pub(crate) const fn take_quick_sends(&mut self) -> usize {
         std::mem::replace(&mut self.quick_sends, 0)
     }
@@ -61,7 +61,7 @@ impl NbdFront {
         }
     }
 
-    /// The connection that has its turn, as far as the shard's turn has work left.
+    /// Returns the next connection in the order, while the shard's turn has budget left.
     pub(crate) fn next_in_line(&mut self) -> Option<u64> {
         let (at_units, id) = self.shares.next()?;
         if let Some(conn) = self.conns.get_mut(&id) {
@@ -194,7 +194,7 @@ impl NbdFront {
         Pumped::Progress { units: REQUEST_UNITS }
     }
 
-    /// A receive ended; a write that is complete with it.
+    /// Handles the completion of a receive; returns a write whose payload is now complete.
     pub(crate) fn received(
         &mut self,
         base: &mut Base,
@@ -207,7 +207,7 @@ impl NbdFront {
         let conn = self.conns.get_mut(&id)?;
         let bytes = match result {
             Ok(bytes) if *bytes > 0 => *bytes,
-            // End of stream or a broken connection: nothing will come any more, and no client will read a reply.
+            // End of stream or a broken connection: no further request arrives, and no reply is read.
             _ => {
                 conn.returned(operation);
                 self.kill(volumes, id);
@@ -243,7 +243,7 @@ impl NbdFront {
         }
     }
 
-    /// An alert is on its way; it is sent as far as that works, and the connection closed.
+    /// Sends a TLS alert as far as possible, and closes the connection.
     fn tls_failed(&mut self, base: &mut Base, volumes: &mut Volumes, id: u64, error: &io::Error) {
         let Some(conn) = self.conns.get(&id) else { return };
         let why = format!("TLS: {error}");
@@ -252,7 +252,7 @@ impl NbdFront {
         self.end_input(base, volumes, id);
     }
 
-    /// A send ended.
+    /// Handles the completion of a send.
     pub(crate) fn sent(&mut self, volumes: &mut Volumes, id: u64, result: &io::Result<usize>) {
         let now_ms = self.clock.now_ms();
         let Some(conn) = self.conns.get_mut(&id) else { return };
@@ -265,8 +265,8 @@ impl NbdFront {
         self.touch(id);
     }
 
-    /// Sends the turn's replies, and closes finished connections. Returns `true` if the connection has ended that also
-    /// ends the shard.
+    /// Sends the turn's replies, and closes finished connections. Returns `true` if the only connection of the shard
+    /// has closed, which stops the shard.
     pub(crate) fn send_replies(&mut self, base: &mut Base, volumes: &mut Volumes) -> bool {
         let mut is_over = false;
         let now_ms = self.clock.now_ms();
