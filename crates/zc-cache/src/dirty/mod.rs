@@ -14,6 +14,7 @@
 //! memory, or when the journal is nearly full (see `admission`; `shares` divides the capacity among volumes).
 
 mod admission;
+mod all_requests;
 mod batch;
 mod bounds;
 mod commit;
@@ -26,7 +27,6 @@ pub(crate) mod overlay;
 mod phase;
 mod proof;
 mod record_bounds;
-mod requests;
 mod rotten;
 mod scrub;
 mod shares;
@@ -111,7 +111,7 @@ impl DirtyLayer {
         // Requests of a volume that is still to be dropped are deferred again.
         for request in core::mem::take(&mut self.deferred) {
             if !self.defer(&request) {
-                self.submit(&request, core, clean);
+                self.submit_any(&request, core, clean);
             }
         }
     }

@@ -107,7 +107,7 @@ impl CacheManager {
         match event {
             Event::Submit(request) => {
                 if !self.dirty.defer(&request) {
-                    self.dirty.submit(&request, &mut self.core, &mut self.clean);
+                    self.dirty.submit_any(&request, &mut self.core, &mut self.clean);
                 }
             }
             Event::DeviceLost => self.core.base.fail_device(Purpose::Presence, ErrorKind::Io),

@@ -1,4 +1,7 @@
-//! Path of a request: dirty data first, then the clean layer, then the origin.
+//! Entry of the requests of all volumes: dirty data first, then the clean layer, then the origin.
+//!
+//! Volumes in pass-through enter here, too: a volume that left write-back has dirty data until it is destaged, in any
+//! mode.
 //!
 //! Admits requests, and determines for each extent of a read if dirty data covers it. Out of scope: serving from clean
 //! copies (`read`), and writing to origins (`write`).
@@ -19,7 +22,8 @@ use crate::index::CALLED_UP;
 use crate::seam::{Action, Request, RequestKind};
 
 impl DirtyLayer {
-    pub(crate) fn submit(&mut self, request: &Request, core: &mut Core, clean: &mut Clean) {
+    /// Takes in a request of any volume, in any mode.
+    pub(crate) fn submit_any(&mut self, request: &Request, core: &mut Core, clean: &mut Clean) {
         match request.kind {
             RequestKind::Read { buf } => self.submit_read(request, buf, core, clean),
             RequestKind::Flush => self.submit_flush(request, core),
