@@ -101,7 +101,7 @@ fn configuration(out: &mut dyn Write) -> io::Result<()> {
         }
         match piece {
             Piece::Table(name) => drop(page.control("SH", [name.as_str()])),
-            // Keys that are explained together stand one below the other.
+            // Keys with a common explanation follow each other.
             Piece::Key(key) => {
                 page.control(if after_key { "TQ" } else { "TP" }, []);
                 page.text([bold(key)]);

@@ -23,12 +23,12 @@ const NAME: &str = "@zcached";
 const OPTION: &str = "--root-storage";
 /// Options for one start only. Repeated, they would discard newer data.
 const ONCE: [&str; 2] = ["--drop-dirty", "--trust-dirty"];
-/// The exit status for a daemon that a signal ended.
+/// Exit status for a daemon killed by a signal.
 const KILLED: u8 = 1;
 /// Between the end of a daemon and the start of the next.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Keeps a daemon running until `file` is gone; returns the exit status of the last one. `mistake` is the status of a
+/// Keeps a daemon running while `file` exists; returns the exit status of the last one. `mistake` is the status of a
 /// daemon that cannot start with its options.
 ///
 /// # Errors

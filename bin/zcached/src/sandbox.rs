@@ -42,10 +42,10 @@ const RESOLVER: &[&str] = &[
 ];
 /// Port of name servers, which long answers come from over TCP.
 const DNS_PORT: u16 = 53;
-/// TCP ports that take CAP_NET_BIND_SERVICE.
+/// TCP ports that require CAP_NET_BIND_SERVICE.
 const PRIVILEGED_PORTS: std::ops::Range<u16> = 1..1024;
 
-/// Returns the user to assume; `None` to keep the present one. `named` on the command line has precedence over the
+/// Returns the user to assume; `None` to keep the current one. `named` on the command line takes precedence over the
 /// configuration.
 ///
 /// # Errors
@@ -268,7 +268,7 @@ struct Storage {
     is_device: bool,
 }
 
-/// Inspects all paths at once, each on a thread of its own. Unresponsive ones have fewer properties.
+/// Inspects all paths in parallel, each on a thread of its own. Unresponsive ones have fewer properties.
 fn look_at(paths: Vec<PathBuf>) -> Vec<(PathBuf, Storage)> {
     let begin = |path: PathBuf| {
         let (outcome, answer) = mpsc::sync_channel(2);
@@ -303,7 +303,7 @@ fn look_at(paths: Vec<PathBuf>) -> Vec<(PathBuf, Storage)> {
     looks.into_iter().map(end).collect()
 }
 
-/// A cache, a journal or an origin. Of block devices all can come back under any name.
+/// Adds the path of a cache, journal or origin. Block devices may return under any name.
 fn add_storage(folders: &mut Folders, path: &Path, found: Storage) {
     let Storage { answers, real, is_device } = found;
     if is_device || (path.starts_with("/dev") && !path.starts_with("/dev/shm")) {

@@ -32,7 +32,7 @@ impl Concerned {
     pub(crate) fn of(daemon: &Daemon) -> anyhow::Result<Self> {
         let connections = ask(&daemon.socket, &json!({"cmd": "connections"}))?;
         let status = ask(&daemon.socket, &json!({"cmd": "status"}))?;
-        // Without /proc nothing is known to be mounted.
+        // Without /proc no mounts are known.
         let mounts = std::fs::read_to_string(MOUNTS).unwrap_or_default();
         Ok(Self::from(&connections, &status, &mounts))
     }

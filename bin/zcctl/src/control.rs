@@ -42,7 +42,7 @@ const SLOW: [&str; 11] = [
 /// Sends a request and prints the reply: as JSON if requested, else with `show`.
 ///
 /// # Errors
-/// As [`ask`]; or when the output cannot be written.
+/// As for [`ask`], or if the output cannot be written.
 pub(crate) fn one(
     daemon: &Daemon,
     request: &Value,
@@ -67,7 +67,7 @@ fn connect(socket: &Path) -> std::io::Result<UnixStream> {
     Ok(fd.into())
 }
 
-/// One request, one answer.
+/// Sends one request, and returns the reply.
 ///
 /// # Errors
 /// When no daemon listens, the reply is malformed, or the daemon refuses.
@@ -111,7 +111,7 @@ mod tests {
     use super::*;
     use std::os::unix::net::UnixListener;
 
-    /// Answers one request with a line; returns the request.
+    /// Simulates a daemon that replies to one request with a line; returns the request.
     fn with_daemon(answer: &'static str, request: &Value) -> (anyhow::Result<Value>, String) {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("control.sock");

@@ -40,7 +40,7 @@ struct Look {
     dirty_epoch: u64,
     /// The newest epoch that is on the origin with all before it.
     clean_epoch: u64,
-    /// The epoch that takes writes.
+    /// The open epoch.
     newest_epoch: u64,
     destaged_bytes: u64,
     fenced: bool,
@@ -75,9 +75,9 @@ impl Progress {
         now.uptime_ms.saturating_sub(self.first.uptime_ms)
     }
 
-    /// Returns `true` if everything that was dirty at the beginning is on the origin; later writes may not be. Of a
-    /// fenced volume the daemon does not have all dirty data. Epochs begin again with another cache, which the daemon
-    /// takes only when nothing is dirty.
+    /// Returns `true` if everything that was dirty at the beginning is on the origin, regardless of later writes. The
+    /// dirty data of a fenced volume is not completely known. Epochs restart with another cache, which the daemon
+    /// accepts only when nothing is dirty.
     const fn is_done(&self, now: &Look) -> bool {
         let until = self.first.dirty_epoch;
         !now.fenced && (now.bytes == 0 || now.clean_epoch >= until || now.newest_epoch < until)
@@ -275,7 +275,7 @@ pub(crate) fn drop_dirty(
     Ok(ExitCode::SUCCESS)
 }
 
-/// Shows the loss, and changes nothing.
+/// Prints the loss without changing anything.
 fn shown(loss: &str, answer: &Value, daemon: &Daemon, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     if daemon.json {
         writeln!(out, "{answer:#}")?;
@@ -430,13 +430,13 @@ mod tests {
         let progress = Progress { first: look(10_000, 1 << 20, 7) };
         assert!(!progress.is_done(&look(10_100, 1 << 20, 8)));
         assert!(progress.is_done(&look(10_100, 0, 9)));
-        // Newer writes do not keep it from ending, however old they are, ...
+        // Later writes do not delay the end, however old they are.
         assert!(progress.is_done(&look(10_100, 1 << 20, 9)));
-        // ... but an epoch that began before it does, however long it takes.
+        // An epoch that began before the request does.
         assert!(!progress.is_done(&look(90_000_000, 1 << 20, 8)));
         // Another cache has other epochs.
         assert!(progress.is_done(&Look { newest_epoch: 3, ..look(10_100, 512, 2) }));
-        // A volume whose dirty data is not all known is not reported as clean.
+        // A volume whose dirty data is not completely known is not reported as clean.
         assert!(!progress.is_done(&Look { fenced: true, ..look(10_100, 0, 9) }));
     }
 

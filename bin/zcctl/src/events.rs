@@ -41,7 +41,7 @@ impl Sink<'_> {
     }
 }
 
-/// Prints events of the daemon at `socket`, from the one behind `after` on, and runs programs for them.
+/// Prints events of the daemon at `socket`, from the one after `after` on, and runs programs for them.
 ///
 /// # Errors
 /// There is no daemon at first, or no program reads the events.

@@ -22,7 +22,7 @@ use serde_json::Value;
 
 use crate::text;
 
-/// Programs that run for one event, the first by name.
+/// Maximum programs per event, the first by name.
 const PROGRAMS_MAX: usize = 32;
 const SEARCH_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
@@ -98,7 +98,7 @@ impl Hooks {
             .env("PATH", SEARCH_PATH)
             .env("ZCACHED_SOCKET", &self.socket)
             .envs(variables(event));
-        // The standard output is for events alone.
+        // The standard output is reserved for events.
         command.stdin(Stdio::null()).stdout(std::io::stderr()).stderr(std::io::stderr());
         command.current_dir("/").process_group(0);
         let said = match command.spawn() {
@@ -112,7 +112,7 @@ impl Hooks {
         }
     }
 
-    /// Waits for a program, and ends it and its children.
+    /// Waits for a program, and kills it with its children at the time-out.
     fn wait(&self, mut child: Child) -> Result<ExitStatus, String> {
         let pid = Pid::from_child(&child);
         let has_ended = ends_within(pid, self.limit);
@@ -126,7 +126,7 @@ impl Hooks {
     }
 }
 
-/// Returns `true` if a process ends within a time.
+/// Returns `true` if a process ends within the limit.
 fn ends_within(pid: Pid, limit: Duration) -> rustix::io::Result<bool> {
     let handle = pidfd_open(pid, PidfdFlags::empty())?;
     let limit = Timespec::try_from(limit).map_err(|_| rustix::io::Errno::INVAL)?;

@@ -46,14 +46,14 @@ pub(crate) fn count(value: u64) -> String {
     out
 }
 
-/// "97.3 %" of `whole`, "-" of nothing.
+/// "97.3 %" of `whole`; "-" if `whole` is 0.
 pub(crate) fn share(part: u64, whole: u64) -> String {
     (u128::from(part) * 1000)
         .checked_div(u128::from(whole))
         .map_or_else(|| "-".to_owned(), |permille| format!("{}.{} %", permille / 10, permille % 10))
 }
 
-/// "2.41 : 1", "-" of nothing.
+/// "2.41 : 1"; "-" if `small` is 0.
 pub(crate) fn ratio(large: u64, small: u64) -> String {
     (u128::from(large) * 100)
         .checked_div(u128::from(small))

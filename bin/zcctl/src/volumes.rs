@@ -166,7 +166,7 @@ fn remarks(volume: &Value) -> String {
 /// Prints the volumes of a status for programs, those that are absent included.
 ///
 /// # Errors
-/// There is no such column, or the output fails.
+/// If there is no such column, or the output fails.
 pub(crate) fn table(status: &Value, listing: &Listing, out: &mut dyn Write) -> anyhow::Result<()> {
     let list = |name: &str| status[name].as_array().cloned().unwrap_or_default();
     let rows = [list("volumes"), list("absent")].concat();

@@ -93,7 +93,7 @@ fn print_report(workload: Workload, report: &ExhaustiveReport, began: Instant) {
     );
 }
 
-/// All shares of a workload at the same time; the violation of the earliest crash point, if there is one.
+/// Runs all shares of a workload in parallel; returns the violation of the earliest crash point, if any.
 fn run_workload(args: &Args, workload: Workload) -> Result<ExhaustiveReport, Violation> {
     let cores =
         std::thread::available_parallelism().map_or(1, |cores| u64::try_from(cores.get()).unwrap_or(1));

@@ -77,7 +77,7 @@ impl RatioArgs {
     }
 }
 
-/// A value as TOML has it, or else a string: `5 %` and `lz4` need no quotes.
+/// Parses a value as TOML, otherwise as a string: `5 %` and `lz4` need no quotes.
 fn value(text: &str) -> Value {
     let line = format!("value = {text}");
     let parsed = line.parse::<Table>().ok().and_then(|table| table.get("value").cloned());

@@ -16,7 +16,7 @@ pub(crate) struct Spent {
     pub(crate) replaying: Option<Duration>,
 }
 
-/// The processor time that this thread takes for something.
+/// Measures the CPU time of this thread for `work`.
 pub(crate) fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
     let before = thread_time();
     let done = work();

@@ -41,7 +41,7 @@ use volumes::Volume;
 const INPUT_BYTES_MIN: u64 = 16 << 20;
 /// The volumes: the first, and its clone.
 const BOTH: [&str; 2] = ["a", "b"];
-/// Starts tried while others take the ports that were free.
+/// Maximum attempts to start while other programs take the free ports.
 const START_TRIES: u32 = 5;
 
 /// Runs it all; 0 when everything read was right.
@@ -103,7 +103,7 @@ pub(crate) fn run(args: &QuickstartArgs, out: &mut dyn Write) -> anyhow::Result<
     Ok(ExitCode::SUCCESS)
 }
 
-/// Starts serving; gives the TCP ports, too.
+/// Starts serving; also returns the TCP ports.
 fn start(place: &Place, volumes: &[&str], image_bytes: u64) -> anyhow::Result<(Daemon, Ports)> {
     let options = StartOptions { signals: true, ..StartOptions::default() };
     let mut tries = START_TRIES;

@@ -58,7 +58,7 @@ pub(crate) struct Ports {
 }
 
 impl Ports {
-    /// The first ones on which no program listens.
+    /// Returns the first ports on which no program listens.
     pub(crate) fn free() -> anyhow::Result<Self> {
         let mut free = (PORT..PORT + PORTS_TRIED).filter(|&port| is_free(port));
         let both = free.next().zip(free.next());
@@ -79,7 +79,7 @@ fn is_free(port: u16) -> bool {
 }
 
 impl Place {
-    /// Makes the directory, or takes one that is empty or ours.
+    /// Creates the directory, or opens one that is empty or was created by an earlier run.
     pub(crate) fn open(dir: &Path) -> anyhow::Result<Self> {
         let made = DirBuilder::new().recursive(true).mode(0o700).create(dir);
         made.with_context(|| format!("cannot make {}", dir.display()))?;
@@ -186,7 +186,7 @@ impl Place {
         std::fs::write(&path, MARK).with_context(|| format!("cannot write {}", path.display()))
     }
 
-    /// Writes the configuration with these volumes and gives its path.
+    /// Writes the configuration with these volumes; returns its path.
     pub(crate) fn write_config(
         &self,
         volumes: &[&str],

@@ -14,7 +14,7 @@ pub(crate) const BLOCK_BYTES: u64 = 8 << 10;
 /// Blocks of `b` that are replaced, in per mille.
 const REPLACED_PERMILLE: u64 = 30;
 
-/// A volume and where its contents come from.
+/// A volume, and the source of its contents.
 #[derive(Debug)]
 pub(crate) struct Volume {
     name: &'static str,

@@ -8,12 +8,12 @@ use zc_daemon::{Daemon, ShardStats};
 /// The counters.
 ///
 /// # Errors
-/// The daemon has ended.
+/// If the daemon has ended.
 pub(super) fn stats(daemon: &Daemon) -> anyhow::Result<ShardStats> {
     daemon.stats().context("the daemon has ended")
 }
 
-/// Waits until nothing waits for the reduce workers.
+/// Waits until the reduce workers are idle.
 pub(super) fn settle(daemon: &Daemon) -> anyhow::Result<()> {
     while stats(daemon)?.driver.reduce_jobs_waiting > 0 {
         std::thread::park_timeout(Duration::from_millis(10));

@@ -60,7 +60,7 @@ impl Memory {
         self.caches.as_ref().ok()?.iter().find(|cache| cache.uuid == uuid)
     }
 
-    /// Explains why it proves nothing about an unknown cache.
+    /// Explains why the state directory proves nothing about an unknown cache.
     fn silence(&self) -> String {
         match &self.caches {
             Err(error) => error.clone(),
@@ -162,7 +162,7 @@ fn of_image(image: &Image, memory: &Memory) -> AtStake {
     AtStake { volumes, unknown, age }
 }
 
-/// The volumes that the cache or the state directory names, with their number on the cache and its word.
+/// Volumes that the cache or the state directory names, with their number on the cache and its record.
 fn named(
     table: Option<&VolumeTable>,
     known: Option<&RememberedCache>,
@@ -240,7 +240,7 @@ fn of_unreadable(cache: &BlockFile, why: &str, memory: &Memory) -> AtStake {
     AtStake { volumes, unknown, age }
 }
 
-/// The volumes of which a cache may have dirty data, by the state directory alone.
+/// Volumes with possible dirty data on a cache according to the state directory alone.
 fn dirty_of(known: &RememberedCache) -> Vec<Volume> {
     let dirty = known.volumes.iter().filter(|volume| volume.may_be_dirty);
     let volume = |volume: &RememberedVolume| Volume {

@@ -104,7 +104,7 @@ fn check_superblocks(image: &Image, report: &mut Report) {
     report.count("session", image.superblock.session);
 }
 
-/// Two copies of which the older one may never have been written as long as the newer one is the first.
+/// Checks two alternating copies, of which the older one is never written before the second update.
 fn check_copies<T>(
     report: &mut Report,
     class: Class,

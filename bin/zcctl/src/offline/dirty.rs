@@ -12,7 +12,7 @@ use super::image::Image;
 use super::report::{Class, Report};
 use super::slots::Slots;
 
-/// One volume's epochs.
+/// Epochs of one volume.
 #[derive(Debug, Default)]
 struct Volume {
     open: Vec<Record>,
@@ -27,7 +27,7 @@ pub(crate) struct Dirty {
 }
 
 impl Dirty {
-    /// Takes records in order of replay.
+    /// Replays records in order.
     pub(crate) fn replay<'a>(&mut self, records: impl IntoIterator<Item = &'a Record>) {
         for record in records {
             match *record {

@@ -41,7 +41,7 @@ pub(crate) enum CopyState<T> {
     /// The index image was written over it.
     IndexImage,
     Damaged(FormatError),
-    /// The device did not give it.
+    /// The device failed to return it.
     Unreadable(String),
 }
 
@@ -62,7 +62,7 @@ impl<T> CopyState<T> {
     }
 }
 
-/// The valid one with the larger sequence, and its number.
+/// Returns the valid copy with the larger sequence, and its number.
 pub(crate) fn newest<T>(copies: &[CopyState<T>; 2], sequence: impl Fn(&T) -> u64) -> Option<(&T, usize)> {
     let valid = copies.iter().enumerate().filter_map(|(copy, found)| Some((found.valid()?, copy)));
     valid.max_by_key(|(value, _)| sequence(value))
@@ -124,7 +124,7 @@ impl Image {
         let size = superblocks.newest.as_ref().map(|(superblock, _)| superblock.geometry.device_bytes);
         let block = u64::from(BLOCK_BYTES);
         if size.is_some_and(|size| size < len / block * block) {
-            // The device has grown: the copies at the end are where it ended when it was formatted.
+            // The device may have grown: the last copies are at its former end.
             superblocks = probe(&file, size.unwrap_or(len));
         }
         let Some((superblock, _)) = superblocks.newest.clone() else {

@@ -116,7 +116,7 @@ fn plan(image: &Image, report: &Report) -> Vec<Fix> {
     fixes
 }
 
-/// The label, if the ring behind it holds all that this cache's journal has to hold.
+/// Plans the rewrite of the label, if the ring contains everything that this cache's journal requires.
 fn plan_journal_label(image: &Image, report: &Report) -> Option<Fix> {
     image.label_fault.as_ref()?;
     if report.problems.iter().any(|problem| problem.class == Class::Journal) {

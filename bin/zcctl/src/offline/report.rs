@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::text;
 use crate::units::count;
 
-/// Problems listed one by one; the rest is counted.
+/// Maximum problems listed individually; further ones are counted.
 const LISTED_MAX: usize = 100;
 
 /// Kind of structure with a problem.
@@ -53,11 +53,11 @@ pub(crate) struct Problem {
 /// The result of a check.
 #[derive(Debug, Default)]
 pub(crate) struct Report {
-    /// Something is damaged, missing or contradicts something else.
+    /// Corrupt, missing or contradictory structures.
     pub(crate) problems: Vec<Problem>,
     /// Problems beyond the listed ones.
     pub(crate) unlisted: u64,
-    /// Relevant facts that a crash may leave behind.
+    /// Notable facts that a crash may cause.
     pub(crate) notes: Vec<String>,
     /// Number of checked structures, by name.
     pub(crate) counts: Vec<(&'static str, u64)>,

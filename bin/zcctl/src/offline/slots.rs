@@ -35,7 +35,7 @@ pub(crate) struct Slots {
 }
 
 impl Slots {
-    /// Takes records in order of replay.
+    /// Replays records in order.
     pub(crate) fn replay<'a>(&mut self, records: impl IntoIterator<Item = &'a Record>, slots: u32) {
         for record in records {
             self.number(record);

@@ -47,7 +47,7 @@ pub(crate) struct Disk {
 }
 
 impl Disk {
-    /// Returns `true` if the name stays when disks come and go.
+    /// Returns `true` if the name is stable across additions and removals of disks.
     pub(crate) fn has_id(&self) -> bool {
         self.path.components().any(|part| part.as_os_str() == "by-id")
     }
@@ -90,7 +90,7 @@ struct Kernel {
 }
 
 impl Machine {
-    /// One whose /sys, /proc and /dev are in this folder.
+    /// A machine whose /sys, /proc and /dev are in this folder.
     pub(crate) fn under(root: &Path) -> Self {
         Self { root: root.to_owned() }
     }
@@ -141,7 +141,7 @@ impl Machine {
     fn disk(&self, name: &str, parent: Option<&str>, folder: &Path, kernel: &Kernel) -> Disk {
         let attribute =
             |path: &str| fs::read_to_string(folder.join(path)).ok().map(|text| text.trim().to_owned());
-        // A partition has its queue one level up.
+        // The queue of a partition is that of its disk.
         let rotational = attribute("queue/rotational").or_else(|| attribute("../queue/rotational"));
         let size_bytes =
             attribute("size").and_then(|sectors| sectors.parse::<u64>().ok()).unwrap_or(0) * SECTOR_BYTES;
@@ -193,7 +193,7 @@ impl Kernel {
     }
 }
 
-/// The device that holds one: device mapper, md and others.
+/// Returns the device on top of a disk: device mapper, md and others.
 fn holder(folder: &Path) -> Option<String> {
     let holders = folder.join("holders");
     let holder = names(&holders).ok()?.into_iter().next()?;

@@ -21,7 +21,7 @@ use super::machine::{Disk, Machine};
 use super::signature::{CACHE, Content, PARTITIONS, STORE};
 use crate::units::size;
 
-/// A smaller SSD is not chosen by itself.
+/// Minimum size of an SSD that is chosen automatically.
 const CHOSEN_BYTES_MIN: u64 = 1 << 30;
 
 /// `[NAME=]DEVICE` from a command line.
@@ -69,7 +69,7 @@ pub(crate) struct Plan {
     /// The text of the configuration.
     pub(crate) config: String,
     pub(crate) warnings: Vec<String>,
-    /// The volumes become block devices of ublk when the daemon starts; else NBD serves them.
+    /// Volumes become ublk devices when the daemon starts; otherwise they are served over NBD.
     is_ublk: bool,
 }
 
@@ -144,7 +144,7 @@ impl Plan {
                 Content::Known(_) | Content::Unknown | Content::Unreadable(_) => continue,
             };
             if !self.is_ublk {
-                // Nothing attaches such a device at the next boot.
+                // No program attaches such a device at the next boot.
                 commands.push(format!("mount {device} /mnt/{name}"));
                 continue;
             }
@@ -233,7 +233,7 @@ fn check_origin(origin: &Disk) -> anyhow::Result<()> {
     }
 }
 
-/// Returns `true` if two are one, or one is a partition of the other.
+/// Returns `true` if both are the same disk, or one is a partition of the other.
 fn overlap(one: &Disk, other: &Disk) -> bool {
     one.name == other.name
         || one.parent.as_deref() == Some(&other.name)

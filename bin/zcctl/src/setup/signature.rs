@@ -14,9 +14,9 @@ use std::path::Path;
 
 /// Bytes that are read at each end: the labels of all below are within, and copies of them that others leave behind.
 const END_BYTES: u64 = 1 << 20;
-/// Pieces that are read between, at equal distances, ...
+/// Number of pieces read between the ends, at equal distances.
 const PIECES: u64 = 64;
-/// ... and how long each is.
+/// Length of each piece.
 const PIECE_BYTES: u64 = 64 << 10;
 
 #[derive(Debug, Clone, PartialEq, Eq)]

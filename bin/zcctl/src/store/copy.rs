@@ -113,7 +113,7 @@ fn copy_in(driver: &Driver, root: RootId, source: &Image, mut progress: Progress
         while start < end {
             let piece = (end - start).min(COPY_BYTES);
             let mut bytes = vec![0; zc_core::usize_from_u64(piece)];
-            // Behind the end of the image are zeros.
+            // The image is followed by zeros.
             let there = zc_core::usize_from_u64(piece.min(len - start));
             let (there, _zeros) = bytes.split_at_mut(there);
             source.file.read_exact_at(there, start)?;

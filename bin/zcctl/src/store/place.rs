@@ -18,7 +18,7 @@ use crate::control::ask;
 use crate::dirty;
 use crate::options::Daemon;
 
-/// A store that orders go to.
+/// Location of a store at which orders are executed.
 pub(super) enum Place<'a> {
     /// Opened by this command.
     Own(Driver),

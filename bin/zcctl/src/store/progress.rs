@@ -15,7 +15,7 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    /// Nothing is written yet. `quiet`: nor will be.
+    /// Creates the line without output. `quiet` suppresses it.
     pub(super) fn new(quiet: bool) -> Self {
         Self { shows: !quiet && std::io::stderr().is_terminal(), next_bytes: 0 }
     }
@@ -30,7 +30,7 @@ impl Progress {
         write!(std::io::stderr(), "\r\u{1b}[K{}", line())
     }
 
-    /// The work is done: the line goes.
+    /// Clears the line at the end of the work.
     pub(super) fn end(&self) -> std::io::Result<()> {
         if self.next_bytes > 0 { write!(std::io::stderr(), "\r\u{1b}[K") } else { Ok(()) }
     }

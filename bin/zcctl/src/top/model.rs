@@ -25,7 +25,7 @@ pub(super) enum Sort {
 }
 
 impl Sort {
-    /// The key of each, and its word.
+    /// Key and label of each order.
     pub(super) const KEYS: [(char, &'static str, Self); 5] = [
         ('n', "name", Self::Name),
         ('r', "read", Self::Read),
@@ -102,7 +102,7 @@ impl Rates {
 pub(super) struct Row {
     pub(super) name: String,
     pub(super) mode: String,
-    /// Reason why its requests fail, in a word.
+    /// Reason for which its requests fail, as an identifier.
     pub(super) trouble: Option<&'static str>,
     pub(super) rates: Rates,
     pub(super) dirty_bytes: u64,
@@ -132,7 +132,7 @@ pub(super) struct Model {
 }
 
 impl Model {
-    /// Takes up an answer to `status`.
+    /// Updates the model from a reply to `status`.
     pub(super) fn take(&mut self, status: &Value) {
         let number = |value: &Value| value.as_u64().unwrap_or(0);
         let (pid, uptime_ms) = (number(&status["pid"]), number(&status["uptime_ms"]));

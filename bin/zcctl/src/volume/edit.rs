@@ -54,7 +54,7 @@ impl std::str::FromStr for Setting {
 /// The text with another volume.
 ///
 /// # Errors
-/// The text is no TOML, has volumes in another form, or one of that name.
+/// If the text is not TOML, has volumes in another form, or already has one of that name.
 pub(crate) fn add(text: &str, name: &str, settings: &[Setting]) -> anyhow::Result<String> {
     let mut document = parse(text)?;
     if document.get(VOLUMES).is_none() {
@@ -77,7 +77,7 @@ pub(crate) fn add(text: &str, name: &str, settings: &[Setting]) -> anyhow::Resul
 /// The text without a volume.
 ///
 /// # Errors
-/// As of [`add`]; or there is no such volume.
+/// As for [`add`], or if there is no such volume.
 pub(crate) fn remove(text: &str, name: &str) -> anyhow::Result<String> {
     let mut document = parse(text)?;
     let volumes = volumes(&mut document)?;
@@ -123,7 +123,7 @@ pub(crate) fn texts(text: &str, name: &str, key: &str) -> anyhow::Result<Vec<Str
     list.iter().map(|entry| entry.as_str().map(str::to_owned).ok_or_else(wrong)).collect()
 }
 
-/// The text with the cache on another device, of this size. The size is written only if one is there.
+/// Returns the text with the cache on another device of this size. The size is only written if the text has one.
 ///
 /// # Errors
 /// The text is no TOML, or has no cache.

@@ -135,8 +135,7 @@ impl ConfigFile {
         self.checked(&beside.path, check)
     }
 
-    /// Result of `check` for a new file. The new file is gone when its mistakes are read: they are those of this one,
-    /// as it would be.
+    /// Passes a new file to `check` and returns the result, with the path of the original in error messages.
     fn checked<T>(
         &self,
         candidate: &Path,
@@ -180,7 +179,7 @@ impl Replaced {
     }
 }
 
-/// A new file beside another; removed on drop unless it replaced that.
+/// A temporary file beside another; removed on drop unless it has replaced that.
 struct Beside {
     path: PathBuf,
     file: Option<File>,

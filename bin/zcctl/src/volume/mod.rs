@@ -174,7 +174,7 @@ pub(crate) fn run(command: &VolumeCommand, out: &mut dyn Write) -> anyhow::Resul
     }
 }
 
-/// The key that stands for the volume as a whole in the daemon's answers.
+/// Key for the volume as a whole in the daemon's replies.
 fn key_of(volume: &str) -> String {
     format!("volume \"{volume}\"")
 }
@@ -213,7 +213,7 @@ fn refusal(answer: &Value, volume: &str) -> Option<String> {
     Some(why.trim_start_matches('(').trim_end_matches(')').to_owned())
 }
 
-/// Writes the file, if the daemon finds nothing wrong with it; the daemon's forecast, and the way back.
+/// Writes the file if the daemon accepts it; returns the daemon's forecast, and the previous contents for a rollback.
 fn write(file: &ConfigFile, new: &str, daemon: &Daemon) -> anyhow::Result<(Value, Replaced)> {
     file.replace(new, |candidate| check(candidate, daemon))
 }
@@ -325,12 +325,13 @@ fn is_served_already(volume: &str, origin: &str, daemon: &Daemon) -> anyhow::Res
     Ok(true)
 }
 
-/// The answer if nothing had to be done.
+/// Reply if no change was needed.
 fn unchanged(volume: &str) -> Value {
     json!({ "volume": volume, "applied": [], "needs_restart": [] })
 }
 
-/// Paths are the daemon's, whose working folder is another one. A volume of a store and an export of a server have none.
+/// Makes a path absolute, because the daemon has another working folder. A volume of a store and an export of a server
+/// have no path.
 fn absolute(origin: &str) -> anyhow::Result<String> {
     if origin.starts_with("store:") {
         return Ok(origin.to_owned());

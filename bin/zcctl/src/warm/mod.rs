@@ -163,7 +163,7 @@ impl Look {
         !self.answer["warm"]["ended"].is_null()
     }
 
-    /// Returns `true` if it ended like that.
+    /// Returns `true` if it ended with this reason.
     fn is(&self, how: &str) -> bool {
         self.answer["warm"]["ended"] == json!(how)
     }

@@ -24,7 +24,7 @@ fn of(span: ByteSpan, volume_bytes: u64) -> anyhow::Result<Range<u64>> {
     Ok(span.start_bytes..end)
 }
 
-/// The ranges of a file, one a line. Empty lines, and those that begin with `#`, have none.
+/// Reads the ranges of a file, one per line, except empty lines and those that begin with `#`.
 pub(crate) fn of_file(path: &Path) -> anyhow::Result<Vec<ByteSpan>> {
     let text =
         std::fs::read_to_string(path).with_context(|| format!("cannot read the file {}", path.display()))?;
@@ -46,7 +46,7 @@ pub(crate) fn in_volume(spans: &[ByteSpan], volume_bytes: u64) -> anyhow::Result
 
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct MostRead {
-    /// The most-read first; of those read as often, by address. Neighbours read as often are one range.
+    /// The most-read ranges first, then by address. Neighbours with equal counts are one range.
     pub(crate) ranges: Vec<Range<u64>>,
     /// Damaged blocks, which were left out.
     pub(crate) damaged: u64,

@@ -2,7 +2,7 @@
 
 use zc_replay::sizing::Estimate;
 
-/// The recommended size reaches this share of the hits that the largest one has.
+/// Share of the hits of the largest size that the recommended size must reach.
 const ENOUGH: f64 = 0.9;
 /// Below this share of reads, a cache is not worth its name.
 const WORTH: f64 = 0.02;
@@ -44,7 +44,7 @@ fn bytes(value: f64) -> String {
     format!("{:.1} {unit}", value / scale)
 }
 
-/// A size that is set: whole MiB, or GiB of many, as the configuration takes it; rounded up.
+/// Formats a size as whole MiB, or GiB if large, as the configuration accepts it; rounded up.
 fn whole(value: u64) -> String {
     const MANY_GIB: u64 = 16 << 30;
     if value < MANY_GIB {
