@@ -1,4 +1,4 @@
-//! Removal of a volume while the cache is used, after which its number is free.
+//! Removal of a volume while the cache is in use, after which its number is free.
 //!
 //! Job: take all of a volume out of the cache, durably: operations in progress for it, copies in memory, mappings,
 //! the marks of its regions. Its stored content continues to serve other volumes of its domain until it is evicted.
@@ -47,7 +47,7 @@ enum RemovalPhase {
     Recording {
         position: u64,
     },
-    /// A map of a higher sequence than this one becomes durable.
+    /// A map with a higher sequence than this becomes durable.
     Mapping {
         above: u64,
     },
@@ -92,7 +92,7 @@ impl Removals {
         }
     }
 
-    /// Returns the next step, and `true` if it can be taken now; `None` when it is gone.
+    /// Returns the next step, and `true` if it can be taken now; `None` when the removal is complete.
     fn step_removal(
         &mut self,
         volume: VolumeId,

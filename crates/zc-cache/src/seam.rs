@@ -29,8 +29,8 @@ use crate::config::VolumeConfig;
 /// Buffers that the manager names itself have this bit set; drivers number theirs below it.
 pub const MANAGER_BUF_BIT: u64 = 1 << 63;
 
-/// A client request. Offsets and lengths are multiples of 512 bytes and lie inside the volume: front ends check and,
-/// for finer ones, read, modify and write.
+/// A client request. Offsets and lengths are multiples of 512 bytes and inside the volume: front ends check this, and
+/// read-modify-write unaligned requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
     /// The driver's number; answered by [`Action::Reply`].

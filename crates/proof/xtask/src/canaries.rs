@@ -1,13 +1,13 @@
 //! Deliberate bugs: a build of the simulator that has them, and proof that the shipped programs have none.
 //!
-//! Job: the bugs are patches in [`PATCHES`]. `cargo xtask canaries` copies the tree below the target directory,
-//! applies them there, builds `zcsim` with `--cfg zc_canary`, and runs it until it has found every bug. The step
-//! `shipped` searches the programs that users install for the mark of every cache manager with such bugs, and their
-//! dependencies for crates of the lab. The step `package` does the same with the programs that it packs, which are
-//! built alone, as users build them.
+//! The bugs are patches in [`PATCHES`]. `cargo xtask canaries` copies the tree below the target directory, applies
+//! them there, builds `zcsim` with `--cfg zc_canary`, and runs it until it has found every bug. A build with such bugs
+//! contains a marker string. The step `shipped` searches the programs that users install for that marker, and their
+//! dependencies for crates of the lab. The step `package` does the same with the packaged programs, which are built
+//! alone, as users build them.
 //!
-//! Invariants: the tree itself has no deliberate bug, and every patch applies to it. The mark is searched for in the
-//! simulator too, where it must be found, so that the search itself is tested.
+//! Invariants: the tree itself has no deliberate bug, and every patch applies to it. The search is tested on the
+//! simulator, in which the marker must be found.
 
 use anyhow::{Context, bail};
 use std::path::{Path, PathBuf};
@@ -78,7 +78,7 @@ fn lab_in(tree: &str) -> Option<&str> {
     tree.lines().find(|line| own(line) || foreign(line))
 }
 
-/// All that a program depends on, with features, one a line.
+/// Returns all dependencies of a program with their features, one per line.
 fn tree_of(package: &str) -> anyhow::Result<String> {
     let mut command = cargo();
     command.args([
@@ -113,7 +113,7 @@ fn apply_patches(tree: &Path) -> anyhow::Result<()> {
     for patch in patches()? {
         let mut git = Command::new("git");
         git.args(["apply", "--whitespace=nowarn"]).arg(&patch).current_dir(tree);
-        // The copy may lie in a repository, to whose root the paths of the patch do not refer.
+        // The copy may be inside a repository, to whose root the paths of the patch do not refer.
         git.env("GIT_CEILING_DIRECTORIES", tree.parent().unwrap_or(tree));
         let output = git.output().context("cannot start git")?;
         if !output.status.success() {

@@ -48,7 +48,7 @@ fn release() -> anyhow::Result<String> {
     name.map(|name| name.trim_matches('"').to_owned()).context("this machine's release has no code name")
 }
 
-/// A path that a hook can have as it is.
+/// Returns a path that needs no quoting in a hook.
 fn shell_word(path: &Path) -> anyhow::Result<String> {
     let text = path.display().to_string();
     let is_plain = text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/._-+".contains(&byte));

@@ -23,7 +23,7 @@ use zc_rig::host::run::{build_dir, cargo, run, workspace};
 pub(crate) const CHECK_SECONDS: u32 = 60;
 /// Address space of a fuzzer: they need 50 MB. An allocation that is not bounded fails with it.
 const ADDRESS_SPACE_BYTES: u64 = 256 << 20;
-/// Longest time that one input may take; they take microseconds.
+/// Maximum time of one input; most take microseconds.
 const INPUT_SECONDS: u32 = 10;
 /// Lines of a failed fuzzer's log that are shown.
 const SHOWN_LINES: usize = 40;
@@ -76,7 +76,7 @@ impl Target {
         self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
     }
 
-    /// The place in `crates/` of the crate whose `fuzz` folder holds it.
+    /// Folder in `crates/` of the crate whose `fuzz` folder contains it.
     const fn package(self) -> &'static str {
         match self {
             Self::Server | Self::Client | Self::Wire => "zc-nbd",
@@ -191,7 +191,7 @@ impl Place {
         Ok(Self { root, programs })
     }
 
-    /// A fuzzer that cannot take more than its share of memory.
+    /// Command of a fuzzer with a bounded memory.
     fn bounded(&self, target: Target) -> Command {
         let mut command = Command::new("prlimit");
         command.arg(format!("--as={ADDRESS_SPACE_BYTES}")).args(["--core=0", "--"]);

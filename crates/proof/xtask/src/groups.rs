@@ -1,8 +1,8 @@
 //! Groups of checks: which of them a run of `cargo xtask test` takes besides the base.
 //!
-//! Job: a run takes one group by turns, whatever changed, and those whose paths the last changes touched, in the order of
-//! the turns, until their CPU time is used up. The rest of the touched ones are named. The turn comes from the id of the
-//! commit, so that a run can be repeated.
+//! Each run executes the group whose turn it is, and then groups whose paths the last changes touched, until their CPU
+//! time is used up. The remaining touched ones are listed. The turn is derived from the commit ID, so that a run can
+//! be repeated.
 //!
 //! Invariant: whatever changed, base and groups fit into half an hour on two cores.
 
@@ -11,8 +11,8 @@ use anyhow::{Context as _, bail};
 use std::process::Command;
 use zc_rig::host::run::workspace;
 
-/// CPU time that the groups of one run may take, in minutes. An hour of CPU time is half an hour of two cores; the base
-/// takes its part of it, and cores are never busy all the time.
+/// CPU time of all groups of one run, in minutes. An hour of CPU time is half an hour of two cores; the base takes its
+/// part of it, and cores are never fully used.
 pub(crate) const MINUTES_MAX: u32 = 22;
 
 /// Changes that count when there is no tag: those of the day before the last commit.
@@ -109,11 +109,11 @@ pub(crate) fn is_base(step: Step) -> bool {
 /// Groups of one run.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Choice {
-    /// Group whose turn it is.
+    /// Group that runs in any case.
     pub(crate) turn: Option<Step>,
     /// Others that the last changes touched.
     pub(crate) touched: Vec<Step>,
-    /// Touched ones for which no time is left.
+    /// Touched groups for which no time is left.
     pub(crate) left_out: Vec<Step>,
 }
 
@@ -138,7 +138,7 @@ impl Choice {
     }
 }
 
-/// Returns the choice for the present tree.
+/// Returns the choice for the current tree.
 ///
 /// # Errors
 /// When git fails in a repository.

@@ -12,9 +12,9 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use zc_rig::host::run::{cargo, run as run_command, timed};
 
-/// A program of unit tests, or one end-to-end test, that runs longer hangs.
+/// Time after which a program of unit tests, or an end-to-end test, counts as hung.
 const LIMIT_SECONDS: u32 = 600;
-/// Memory that an end-to-end test may take: QEMU's machine and fio take the most.
+/// Memory bound of an end-to-end test: QEMU's machine and fio need the most.
 const TEST_BYTES: u64 = 1 << 30;
 /// Slowest tests that are listed.
 const SLOWEST: usize = 20;
@@ -41,7 +41,7 @@ const ALONE: &[(&str, &str)] = &[
 struct Job {
     name: String,
     command: Command,
-    /// Command that runs it alone.
+    /// Command line that runs it alone.
     alone: String,
 }
 
@@ -71,7 +71,7 @@ pub(crate) fn unit() -> anyhow::Result<()> {
 pub(crate) fn lab() -> anyhow::Result<()> {
     let default = products::default_members()?;
     let mut command = cargo();
-    // All of them, so that one run names every failure.
+    // Runs all tests, so that one run names every failure.
     command.args([
         "test",
         "--workspace",
@@ -277,7 +277,7 @@ mod tests {
     #[test]
     fn jobs_run_side_by_side_and_failures_are_named_with_what_runs_them_alone() {
         let good = "echo 'test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured'";
-        // Each waits for the other: in turn they would hang until `timeout` ends them.
+        // Each job waits for the other: run in sequence they would hang until `timeout` kills them.
         let folder = tempfile::tempdir().unwrap();
         let pipe = folder.path().join("pipe");
         assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());

@@ -20,7 +20,7 @@ const SEEDS: [&str; 3] = ["200", "250", "150"];
 /// Seeds of the group `long-seeds`, which begins where the base ends: together 1,000, 1,000 and 400.
 const LONG_SEEDS: [&str; 3] = ["800", "750", "250"];
 const LONG_STARTS: [&str; 3] = ["201", "251", "151"];
-/// Requests of the short ones: they found a fault that a thousand long ones had missed.
+/// Requests of short seeds, which found a fault that a thousand long ones had missed.
 const SHORT_OPS: &str = "500";
 
 /// Runs a step. `beside` has all steps of the run.
@@ -174,7 +174,7 @@ fn select(args: &TestArgs) -> anyhow::Result<Vec<Step>> {
     Ok(steps.into_iter().filter(|step| !args.skip.contains(step)).collect())
 }
 
-/// A table: step, wall and CPU time, how it ended. Steps that were not reached are in it too.
+/// Table of steps with wall time, CPU time and outcome, including steps that were not reached.
 fn summary(steps: &[Step], outcomes: &[Outcome], wall: Duration) -> String {
     let mut table = format!("{:<16} {:>8} {:>8}  result\n", "step", "wall s", "CPU s");
     let seconds = |time: Duration| format!("{:.1}", time.as_secs_f64());

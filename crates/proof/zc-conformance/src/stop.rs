@@ -32,7 +32,7 @@ pub(crate) fn applies(holds: bool, why: &str) -> Check {
     if holds { Ok(()) } else { Err(Stop::NotApplicable(why.to_owned())) }
 }
 
-/// Takes a closed connection for an answer: `None`.
+/// Maps a closed connection to `None`.
 pub(crate) fn or_closed<T>(result: Result<T, Stop>) -> Result<Option<T>, Stop> {
     match result {
         Ok(value) => Ok(Some(value)),

@@ -41,7 +41,7 @@ pub struct Bounds {
     pub children: u8,
     /// The second child may begin at the first one.
     pub chains: bool,
-    /// A reader elsewhere.
+    /// A reader without a hold, protected by its lease.
     pub reader: bool,
     /// Ticks for which a list may lack a new hold.
     pub list_lag: u8,
@@ -72,7 +72,7 @@ pub struct Rules {
     pub hold_removal_is_delayed: bool,
     /// A lease counts from the sending of its renewal.
     pub lease_counts_from_sending: bool,
-    /// A renewal reads the manifest, and the reader continues with that one.
+    /// A renewal reads the manifest, and the reader continues with the version read.
     pub renewal_reads_manifest: bool,
 }
 
@@ -103,16 +103,16 @@ pub struct Cleaning {
     pub bounds: Bounds,
 }
 
-/// The newest checkpoint refers to nothing that is deleted.
+/// The newest checkpoint refers to no deleted object.
 pub const LIVE: &str = "objects of the checkpoint exist";
-/// A child refers to nothing that is deleted.
+/// A child refers to no deleted object.
 pub const HELD: &str = "objects of children exist";
-/// A reader whose lease is valid by its own clock refers to nothing that is deleted.
+/// A reader whose lease is valid by its own clock refers to no deleted object.
 pub const READABLE: &str = "objects of valid readers exist";
-/// Progress: what is neither referred to nor held can be deleted by the present holder.
+/// Progress: the current holder can delete objects that are neither referred to nor held.
 pub const FREED: &str = "the present holder can delete garbage";
 
-/// Properties that must be reachable, or the check proves nothing.
+/// Properties that must be reachable; otherwise the check proves nothing.
 pub const REACHED: [&str; 6] = [
     "a replaced holder deletes",
     "a child finds that its checkpoint was dropped",

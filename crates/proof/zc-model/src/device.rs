@@ -25,7 +25,7 @@ pub(crate) enum Record {
         /// The version that it wrote.
         version: u8,
     },
-    /// The origin has all up to this one.
+    /// All epochs up to this one are on the origin.
     Clean {
         /// Volume.
         volume: u8,
@@ -37,12 +37,12 @@ pub(crate) enum Record {
 /// Progress of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Written {
-    /// The write is in flight; it is durable when it ends, or not.
+    /// The write is in flight; it is durable on completion, or not.
     Flying {
-        /// Durable by itself (FUA).
+        /// Durable on completion (FUA).
         durably: bool,
     },
-    /// The write has ended, and no flush covered it yet.
+    /// The write has completed, and no flush has covered it yet.
     Ended,
     /// The write survives a crash.
     Durable,

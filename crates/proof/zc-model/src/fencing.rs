@@ -18,10 +18,10 @@ use stateright::{Model, Property};
 
 /// Holders of a run, and so epochs.
 pub const EPOCHS: usize = 3;
-/// Rows of names: one for each epoch.
+/// Rows of object names: one per epoch.
 pub(crate) const ROWS: u8 = 3;
 
-/// Names of a row, with one for the fence.
+/// Object names of a row, including the fence.
 pub(crate) const NUMBERS: usize = 5;
 pub(crate) const NUMBERS_OF_ROW: std::ops::Range<u8> = 0..5;
 
@@ -53,7 +53,7 @@ pub struct Rules {
     pub ack_needs_all_below: bool,
     /// Names contain the epoch.
     pub epochs_in_names: bool,
-    /// The window limits numbers above the oldest one that is unknown, and not requests in flight.
+    /// The window limits numbers above the oldest unknown one, not requests in flight.
     pub window_counts_numbers: bool,
     /// A create fails if the name is in use.
     pub creates_are_exclusive: bool,
@@ -105,10 +105,10 @@ pub const FREE: &str = "the present holder can commit";
 pub const SAME: &str = "no deleted name returns with other content";
 /// One writer acknowledges a number.
 pub const ONCE: &str = "no two writers acknowledge one number";
-/// Orphans are found without a list.
+/// Orphans can be found without listing objects.
 pub const NEAR: &str = "orphans lie within the window behind a fence";
 
-/// Properties that must be reachable, or the check proves nothing.
+/// Properties that must be reachable; otherwise the check proves nothing.
 pub const REACHED: [&str; 7] = [
     "a number exists above a missing one",
     "a writer is acknowledged after it was replaced",

@@ -35,7 +35,7 @@ use stateright::{Model, Property};
 /// Volumes of the model.
 pub const VOLUMES: usize = 2;
 
-/// The volume whose content may be that of a clean unit.
+/// The volume whose content may be stored in a clean unit.
 pub(crate) const SHARER: u8 = 1;
 
 /// Bounds of the exploration; the number of states grows with each.
@@ -43,11 +43,11 @@ pub(crate) const SHARER: u8 = 1;
 pub struct Bounds {
     /// Writes of each volume, at most four.
     pub writes: [u8; VOLUMES],
-    /// Epochs end by themselves, too.
+    /// Epochs also end by age.
     pub ageing: bool,
     /// Content may be shared with a clean unit.
     pub sharing: bool,
-    /// Epochs go to the origins.
+    /// Epochs are destaged to the origins.
     pub destaging: bool,
     /// Checkpoints in each session.
     pub checkpoints: u8,
@@ -66,9 +66,9 @@ pub struct Rules {
     pub shared_content_needs_a_flush: bool,
     /// Content of a unit that is being written is not shared.
     pub shared_content_is_written: bool,
-    /// A flush ends the commits that were ready when it was issued.
+    /// A flush completes only commits that were ready when it was issued.
     pub flush_covers_what_had_ended: bool,
-    /// A block proves earlier commits complete only if they have ended.
+    /// A block proves earlier commits complete only if they have completed.
     pub proof_waits_for_commits: bool,
     /// A checkpoint has the journal kept from the first commit that has not ended.
     pub checkpoint_keeps_commits: bool,
@@ -111,7 +111,7 @@ pub struct WriteBack {
 /// Name of the property that every crash is judged by.
 pub const SURVIVES: &str = "a crash loses nothing that was flushed";
 
-/// Properties that must be reachable, or the check proves nothing.
+/// Properties that must be reachable; otherwise the check proves nothing.
 pub const REACHED: [&str; 6] = [
     "two summaries follow a block",
     "a flush covers a commit",

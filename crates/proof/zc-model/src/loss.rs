@@ -3,7 +3,7 @@
 /// A guarantee that a restart breaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Loss {
-    /// Blocks are missing that a later one calls durable: volumes would be fenced for nothing.
+    /// Missing blocks that a later one requires as durable: volumes would be fenced without a reason.
     Gap {
         /// The first of them.
         block: u8,

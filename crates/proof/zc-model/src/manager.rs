@@ -14,7 +14,7 @@ pub(crate) enum CommitStep {
     Flushing,
 }
 
-/// A commit under way.
+/// A commit in progress.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Commit {
     version: u8,
@@ -127,9 +127,9 @@ pub enum Step {
     },
     /// The write of the clean unit begins.
     UnitBegins,
-    /// The write of the clean unit has ended.
+    /// The write of the clean unit completes.
     UnitEnds,
-    /// The records in line go off as a journal block.
+    /// The queued records are written as a journal block.
     BlockBegins,
     /// The journal block has been written.
     BlockEnds,
@@ -153,7 +153,7 @@ pub enum Step {
     CheckpointBegins,
     /// The checkpoint is durable.
     CheckpointEnds,
-    /// The power goes, and the next session begins.
+    /// The power fails, and the next session begins.
     Crash(Crash),
 }
 
@@ -259,7 +259,7 @@ impl State {
         }
     }
 
-    /// Takes a step, and all that follows from it at once.
+    /// Executes a step with all of its immediate consequences.
     pub(crate) fn take(&mut self, model: &WriteBack, step: Step) {
         match step {
             Step::Write { volume, shared } => self.write(volume, shared),
@@ -316,7 +316,7 @@ impl State {
         }
     }
 
-    /// A body that nothing speaks of: its place is used again.
+    /// Reuses the place of a body to which no record refers.
     fn forget(&mut self, body: Set) {
         let device = &mut self.device;
         for set in device.flying.iter_mut().chain([&mut device.ended, &mut device.durable]) {

@@ -34,7 +34,7 @@ impl Found {
 #[derive(Debug, Default)]
 struct Known {
     clean: [u8; VOLUMES],
-    /// The last commit of a volume that another one follows.
+    /// Last commit of a volume with a later one.
     followed: [u8; VOLUMES],
     dropped: [bool; VOLUMES],
 }
@@ -55,7 +55,7 @@ impl Known {
         }
     }
 
-    /// Returns `true` if a commit that nothing proves counts.
+    /// Returns `true` if a commit without proof is accepted.
     fn counts(&mut self, present: Set, volume: u8, version: u8) -> bool {
         let at = usize::from(volume);
         let known = version <= self.clean[at].max(self.followed[at]);

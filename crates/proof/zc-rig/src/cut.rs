@@ -31,7 +31,7 @@ pub(crate) struct Plan {
     pub(crate) mode: Mode,
     pub(crate) fs: FileSystem,
     pub(crate) seed: u64,
-    /// The kernel of the machine keeps flushes to itself: then something has to be lost, or nothing is ever found.
+    /// The kernel of the machine suppresses flushes: then a loss must be detected, or the check proves nothing.
     pub(crate) is_canary: bool,
 }
 
@@ -55,7 +55,7 @@ struct Folder {
 }
 
 impl Folder {
-    /// As the machine and `vm-load` take it.
+    /// Formats it for the kernel's command line and `vm-load`.
     fn argument(&self) -> String {
         format!("life.{}:{}", self.life, self.steps())
     }
@@ -75,7 +75,7 @@ pub(crate) fn power_cut(image: &Image, plan: Plan) -> anyhow::Result<()> {
     if plan.is_canary {
         let Err(error) = result else { bail!("flushes were dropped, and nothing was missed") };
         let text = format!("{error:#}");
-        // Anything else that went wrong proves nothing.
+        // Other errors do not show a loss.
         if !LOSSES.iter().any(|loss| text.contains(loss)) {
             return Err(error);
         }

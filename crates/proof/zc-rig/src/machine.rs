@@ -50,7 +50,7 @@ const SLOW_IOPS: u32 = 400;
 /// Hardware of a machine.
 #[derive(Debug, Clone)]
 pub(crate) struct Hardware {
-    /// With more than one, every wake-up of an idle one costs dear.
+    /// Number of processors. With more than one, every wake-up of an idle one is expensive.
     pub(crate) processors: u32,
     pub(crate) memory_mib: u32,
     /// `vdb` and so on, in this order.
@@ -125,10 +125,10 @@ const ORIGIN: &str = "hdd";
 /// The root disk of a machine that keeps it.
 pub(crate) const ROOT: &str = "root";
 
-/// A word of the kernel's command line for the scenario.
+/// Parameter of the kernel's command line for the scenario.
 pub(crate) type Setting<'a> = (&'a str, &'a str);
 
-/// A place for the disks and the output of a scenario, gone when it is dropped.
+/// Disks and output of a scenario, removed on drop.
 #[derive(Debug)]
 pub(crate) struct Bench {
     dir: tempfile::TempDir,
@@ -237,7 +237,7 @@ impl Bench {
         self.start(self.qemu(image, &line(scenario, settings), &|disk| Some(self.plain_disk(disk))))
     }
 
-    /// Boots with an initramfs that was made in the machine, and with words for it; without the disk `missing`.
+    /// Boots with an initramfs that was built in the machine, with a kernel parameter, and without the disk `missing`.
     pub(crate) fn boot_from(
         &self,
         image: &Image,
@@ -404,7 +404,7 @@ fn throttle(disk: &Disk) -> String {
     disk.iops.map_or_else(String::new, |iops| format!(",throttling.iops-total={iops}"))
 }
 
-/// A program that was built with ours.
+/// Path of a program built beside this one.
 pub(crate) fn beside_our_own(name: &str) -> anyhow::Result<PathBuf> {
     let own = std::env::current_exe().context("cannot tell where this task itself was built")?;
     Ok(own.with_file_name(name))

@@ -114,7 +114,7 @@ pub(crate) fn compare_starts(
         return None;
     }
     world.env.note("starts by image compared with headers");
-    // Both evict after their start, and a comparison with the origin may be in progress in other slots.
+    // Both managers evict after their start, and comparisons with the origin may be in progress.
     let found = |manager: &CacheManager| manager.slots_used().0 as u64 + manager.stats().evictions;
     if !(found(&headers)..=found(&headers) + lost.len() as u64).contains(&found(&image)) {
         let found = (found(&image), found(&headers));

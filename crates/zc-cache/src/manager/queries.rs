@@ -96,7 +96,7 @@ impl CacheManager {
         self.core.device.catalog.is_safe(key)
     }
 
-    /// Returns `true` if pinned extents are being brought into the cache: ticks must not become rare.
+    /// Returns `true` if pinned extents are being read into the cache, so that ticks must stay frequent.
     #[must_use]
     pub fn is_keeping(&self) -> bool {
         self.clean.is_keeping(&self.core)
@@ -238,7 +238,7 @@ impl CacheManager {
         self.core.base.is_failing()
     }
 
-    /// Returns `true` if volumes are being removed, which takes time alone: ticks must not become rare.
+    /// Returns `true` if volumes are being removed, which requires frequent ticks.
     #[must_use]
     pub fn is_removing(&self) -> bool {
         self.removals.is_active()

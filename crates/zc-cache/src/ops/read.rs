@@ -2,7 +2,7 @@
 
 use crate::seam::Purpose;
 
-/// An operation of the read way.
+/// An operation of the read path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Op {
     Fill(u64),

@@ -4,7 +4,7 @@ use zc_core::{BufId, ExtentKey, WeuSlot};
 
 use crate::seam::Purpose;
 
-/// An operation of the write way.
+/// An operation of the write path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Op {
     /// A piece of a write, trim or zeroing goes to the origin.

@@ -9,7 +9,7 @@
 //!
 //! Job: a state machine for one extent. Its owner keeps it, routes the completions of its steps to it, and places the
 //! result. Invariants: it has one step in flight or waits for headers, until it is reduced; a slot is pinned while
-//! its content is proved.
+//! A step of a reduction that completes later.
 //!
 //! Out of scope: placing anything, and the reason to store an extent.
 
@@ -102,7 +102,8 @@ impl ReduceRequest {
     }
 
     /// Returns `true` if a slot's content is of use: clean extents may have any, unless they are kept; dirty ones add
-    /// to the dirty data of their slot.
+    /// Returns `true` if content of a slot may be shared: clean extents may share any, except with kept ones; dirty
+    /// ones add to the dirty data of the slot.
     fn is_wanted(&self, slot: WeuSlot, lent_max: u64, slots: &Slots, units: &Units) -> bool {
         match self.owner {
             Owner::Clean => !slots.kept().has(self.key) || slots.may_keep_in(slot),
@@ -111,9 +112,10 @@ impl ReduceRequest {
     }
 
     /// Returns `true` if a header's word is enough. The header names the content, but the body beside it may have been
-    /// torn when an earlier session was cut off, or damaged since it was written. A clean extent that does not verify
-    /// is read from the origin, a dirty one is lost: so it is read before it is relied upon. Under a weak fingerprint
-    /// it always is, and compared (G7).
+    /// Returns `true` if the header is sufficient proof. It lists the content, but the body may have been torn when an
+    /// earlier session was cut off, or corrupted since. A clean extent that fails verification is read from the
+    /// origin, but a dirty one is lost: so its content is read first. With a weak fingerprint it is always read and
+    /// compared (G7).
     fn believes(&self, found: &StoredContent, core: &Core) -> bool {
         let needs_no_read = self.owner == Owner::Clean || self.goes_along(found, core);
         needs_no_read && core.base.cfg().fingerprint.is_collision_resistant()
@@ -208,7 +210,8 @@ impl Reduction {
     }
 
     /// For the placement of clean extents: where the content has been stored since the last lookup, by the extents beside
-    /// it for instance.
+    /// Returns the content's place if it has been stored since the last lookup, for example by another extent of the
+    /// batch.
     pub(crate) fn found_since(&self, core: &mut Core) -> Option<StoredContent> {
         let found = self.found_somewhere(core)?;
         let Device { catalog, units, .. } = &core.device;

@@ -123,7 +123,7 @@ pub(crate) mod tests {
         assert_eq!(Rate::new(3, None), Rate::new(3, Some(1)));
     }
 
-    /// The first stretch, from one request to another, in which more was taken than a rate and its burst allow. The last
+    /// Returns the first interval between two requests in which more was taken than rate and burst allow. The last
     /// request may be larger than the burst.
     pub(crate) fn exceeds((per_s, burst): (u64, u64), taken: &[(u64, u64)]) -> Option<(u64, u64)> {
         for (first, (from_ns, _)) in taken.iter().enumerate() {

@@ -31,7 +31,7 @@ pub(crate) struct Origins {
 }
 
 impl Origins {
-    /// Answers of stores and servers wake `waker`.
+    /// Creates the state; responses of stores and servers wake `waker`.
     pub(crate) fn new(waker: Waker) -> Self {
         Self { answers: OriginAnswers::new(waker), limits: OriginLimits::default() }
     }

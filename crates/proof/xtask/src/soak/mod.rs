@@ -27,7 +27,7 @@ use zc_rig::host::run::{build_dir, cargo, now, run, show, workspace};
 const PROFILE: &str = "soak";
 /// Processor time of a batch, over all threads: a seed that never ends is a failure and not a silence.
 const BATCH_CPU_SECONDS: u32 = 2 * 3600;
-/// Address space of a batch: a seed that takes memory without limit must not take the machine.
+/// Address space of a batch, so that a seed with unbounded memory cannot exhaust the machine.
 const BATCH_ADDRESS_BYTES: u64 = 8 << 30;
 /// Most seeds in a batch, which an interruption may lose.
 const BATCH_SEEDS_MAX: u64 = 100_000;
@@ -153,7 +153,7 @@ fn tell(failure: &Failure) -> String {
     )
 }
 
-/// The program that is run, and where its output goes.
+/// The program under test, and the folder of its output.
 #[derive(Debug)]
 struct Place {
     folder: PathBuf,
@@ -174,7 +174,7 @@ impl Place {
         Ok(Self { folder, program, revision })
     }
 
-    /// The simulator, which cannot take more than its share.
+    /// Command of the simulator with bounded resources.
     fn simulator(&self, side: Side) -> Command {
         let mut command = Command::new("prlimit");
         command.arg(format!("--as={BATCH_ADDRESS_BYTES}")).arg(format!("--cpu={BATCH_CPU_SECONDS}"));

@@ -46,7 +46,7 @@ struct Child {
     held_at: Option<u8>,
 }
 
-/// A reader elsewhere.
+/// A reader without a hold, protected by its lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 struct Reader {
     /// Time at which a renewal was sent, and the checkpoint that the store answered with.
@@ -128,7 +128,7 @@ pub enum Step {
         /// Child.
         child: u8,
     },
-    /// A child reads that manifest again, and begins or gives up its hold.
+    /// A child reads that manifest again, and confirms or abandons its hold.
     Confirm {
         /// Child.
         child: u8,

@@ -15,7 +15,7 @@ pub(crate) fn bit(row: u8, number: u8) -> Set {
 pub(crate) enum Content {
     #[default]
     Missing,
-    /// A log object; its bytes depend on name and writer alone.
+    /// A log object; its bytes are determined by name and writer.
     Data {
         writer: u8,
     },
@@ -66,7 +66,7 @@ pub(crate) enum Phase {
         row: u8,
         number: u8,
     },
-    /// Every open epoch has ended.
+    /// A fence ends every open epoch.
     Fenced,
     Serving,
     /// A later holder was detected.
@@ -88,11 +88,11 @@ pub(crate) struct Holder {
     pub(crate) next: u8,
     /// Numbers of which it received success.
     pub(crate) existing: u8,
-    /// Its own numbers below this one are in the last checkpoint that it saw applied.
+    /// The last applied checkpoint known to the holder covers its own numbers below this one.
     checkpoint: Option<u8>,
     /// Late swaps of the present manifest: a bit for each first number that a checkpoint lacks.
     swaps: u8,
-    /// The last swap that it sent, and the one that was applied and not yet seen.
+    /// The last swap that it sent, and an applied one whose response it has not received.
     pub(crate) attempt: Option<u8>,
     pub(crate) applied: Option<u8>,
 }
@@ -190,14 +190,14 @@ pub enum Step {
         /// First number that the checkpoint lacks.
         until: u8,
     },
-    /// A swap is delivered, and no other one was since the holder read the manifest.
+    /// A swap is delivered, with no other one since the holder read the manifest.
     SwapArrives {
         /// Claim.
         holder: u8,
         /// First number that the checkpoint lacks.
         until: u8,
     },
-    /// A holder whose swap had no answer, or a conflict, reads the manifest and finds itself.
+    /// A holder whose swap got no response, or a conflict, reads the manifest and detects that its swap was applied.
     SwapSeen {
         /// Claim.
         holder: u8,
@@ -328,7 +328,7 @@ impl World {
         }
     }
 
-    /// Returns `true` if the holder's last checkpoint replaced the object, or it lies behind the fence of an epoch.
+    /// Returns `true` if the holder's last checkpoint replaced the object, or it follows the fence of an epoch.
     fn may_delete(&self, model: &Fencing, holder: u8, row: u8, number: u8) -> bool {
         let it = self.holder(holder);
         let until = match it.checkpoint {
@@ -374,7 +374,7 @@ impl World {
             Step::SendSwap { holder, until } => {
                 let it = self.holder_mut(holder);
                 it.attempt = Some(until);
-                // A swap of a manifest that is not the present one has no effect, whenever it arrives.
+                // A swap based on an older manifest has no effect, whenever it arrives.
                 it.swaps |= u8::from(it.applied.is_none()) << until;
             }
             Step::SwapArrives { holder, until } => {

@@ -3,7 +3,7 @@
 use super::holder::{Content, Phase, Set, Slot, World, bit};
 use super::{Fencing, NUMBERS_OF_ROW, ROWS};
 
-/// Commits of all writers before this one.
+/// Commits of all writers with smaller numbers.
 fn before(writer: u8) -> Set {
     bit(writer, 0) - 1
 }

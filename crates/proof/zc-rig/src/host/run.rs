@@ -54,7 +54,7 @@ pub fn run(command: &mut Command) -> anyhow::Result<()> {
 /// Runs `command` in the workspace's root; its output is shown only if it fails.
 ///
 /// # Errors
-/// The program cannot be started, or its exit status is not one of `good`.
+/// If the program cannot be started, or its exit status is not one of `good`.
 pub fn run_quietly(command: &mut Command, good: &[i32]) -> anyhow::Result<()> {
     let shown = show(command);
     let output =
@@ -98,7 +98,7 @@ pub fn wait_with_cpu(child: &mut Child) -> anyhow::Result<(ExitStatus, Duration)
 
 /// The CPU time in a line of `/proc/ID/stat`: of the process and of its children that were waited for.
 fn cpu_time(stat: &str) -> Option<Duration> {
-    // The name, in parentheses, may hold anything.
+    // The name, in parentheses, may contain any characters.
     let (_, fields) = stat.rsplit_once(')')?;
     let times: Vec<u64> =
         fields.split_whitespace().skip(11).take(4).map(str::parse).collect::<Result<_, _>>().ok()?;
@@ -112,7 +112,7 @@ pub fn now() -> Instant {
     Instant::now()
 }
 
-/// The command as one would type it, environment first.
+/// Formats the command as typed in a shell, environment first.
 pub fn show(command: &Command) -> String {
     let program = Path::new(command.get_program()).file_name().unwrap_or_else(|| command.get_program());
     let set = command.get_envs().filter_map(|(name, value)| Some((name, value?)));

@@ -26,7 +26,7 @@ pub(crate) struct Borders {
     placed: BTreeMap<Place, DedupDomain>,
     /// Unit in each slot.
     units: BTreeMap<WeuSlot, WeuSeq>,
-    /// Extents shared across a boundary, in the part of the current event handled so far.
+    /// Extents shared across a boundary by the actions of the current event so far.
     foreign: BTreeMap<ExtentKey, String>,
 }
 

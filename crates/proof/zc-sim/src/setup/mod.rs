@@ -25,15 +25,15 @@ pub(crate) struct Setup {
     pub(crate) write_back: bool,
     /// Some starts are followed by a crash while they still act on the state that they found.
     pub(crate) hasty: bool,
-    /// At times only one client is active, and it syncs after each write: such commits are one write.
+    /// Occasionally only one client is active and syncs after each write: such commits are one write.
     pub(crate) syncing: bool,
-    /// Volumes grow at times.
+    /// Volumes grow occasionally.
     pub(crate) growing: bool,
-    /// Volumes return in another domain at times.
+    /// Volumes are occasionally re-added in another dedup domain.
     pub(crate) moving: bool,
-    /// Another volume takes over a number at times.
+    /// Occasionally a volume is removed and another one gets its number.
     pub(crate) replacing: bool,
-    /// Another manager takes over in the same process at times.
+    /// Occasionally another manager takes over in the same process.
     pub(crate) exchanging: bool,
     /// Volumes have shares of the cache, which change.
     pub(crate) sharing: bool,
