@@ -110,7 +110,7 @@ impl Step {
             | Self::Doc
             | Self::Lab => &[],
             Self::Unit | Self::Tidy | Self::Shipped | Self::Simulation | Self::LongSeeds => &[Self::Build],
-            // Packages that they install or use, too.
+            // The other steps also install or use packages.
             _ => &[Self::Build, Self::Packages],
         }
     }

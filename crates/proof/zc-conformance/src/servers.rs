@@ -251,12 +251,12 @@ impl Server {
         bail!("nbd-server does not listen on port {}", self.port)
     }
 
-    /// Ends the nbd-server that wrote its process id, if there is one.
+    /// Stops the nbd-server that wrote its process ID, if there is one.
     fn stop_nbd_server(&self) {
         let path = self.path(PID_FILE);
         let Ok(text) = std::fs::read_to_string(&path) else { return };
         if let Ok(id) = text.trim().parse::<u32>() {
-            // One that ended by itself is not there any more.
+            // The process may have exited already.
             Command::new("kill").arg(id.to_string()).stderr(Stdio::null()).status().ok();
         }
         std::fs::remove_file(path).ok();

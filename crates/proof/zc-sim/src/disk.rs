@@ -423,7 +423,7 @@ mod tests {
         // A lost write is acknowledged, and a write before it becomes durable.
         disk.write(PAGE, &[1; PAGE], 1);
         disk.taint(PAGE, PAGE);
-        // A misdirected write is itself the wrong content of its place.
+        // The target of a misdirected write contains wrong data itself.
         disk.write(2 * PAGE, &[2; PAGE], 2);
         disk.taint(2 * PAGE, PAGE);
         disk.persist(1);

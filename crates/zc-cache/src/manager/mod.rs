@@ -148,7 +148,7 @@ impl CacheManager {
         self.deadlines.age_device_ops(&mut self.core, &mut self.clean);
     }
 
-    /// Has units evicted as far as slots are needed.
+    /// Evicts units while slots are needed.
     fn keep_free_slots(&mut self) {
         let need = SlotNeed {
             is_for_clean: self.clean.copies().inserts().is_placing(),

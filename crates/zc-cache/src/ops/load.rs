@@ -10,12 +10,12 @@ pub(crate) enum Op {
     Header(WeuSlot),
     /// A piece of the index image is read.
     Image(u64),
-    /// A sample is read from the origin
+    /// A sample is read from the origin.
     ProbeOrigin(u64),
-    /// and from the cache device,
+    /// The stored content of a sample is read.
     ProbeRead(u64),
     ProbeCompare(u64),
-    /// or hashed where zeros are expected.
+    /// A sample of zeros on the origin is hashed.
     ProbeHash(u64),
 }
 

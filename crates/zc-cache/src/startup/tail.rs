@@ -176,8 +176,8 @@ impl Dangling {
             return false;
         }
         if media.read(geometry.slot_offset(slot) + u64::from(start), &mut bytes).is_err() {
-            // A read error does not show that data was never written: flushed data is not dropped for that, its reads
-            // fail.
+            // A read error does not prove that data was never written: flushed data is not dropped because of it; its
+            // reads fail.
             return true;
         }
         let Some(bytes) = bytes.get(usize_from_u32(offset_bytes - start)..) else { return false };

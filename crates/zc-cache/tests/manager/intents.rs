@@ -56,7 +56,7 @@ fn the_next_epoch_waits_until_the_journal_has_what_the_intent_log_alone_calls_cl
     t.write(E, &extents(3, 1));
     t.flush();
     t.world.tick(100);
-    // The first epoch was destaged; the daemon was killed before the journal heard of it.
+    // The first epoch was destaged; the daemon was killed before the journal recorded that.
     t.world.origins.insert(V, first.clone());
     t.world = t.world.restart_killed_told(&[Record::Clean { volume: V, epoch: 1 }]);
     assert_eq!(t.world.manager.dirty(V).unwrap().extents, 2);

@@ -158,7 +158,7 @@ impl Shared {
                 // Planned size of the cache: the device may have grown while no daemon had it open.
                 let laid_out = self.ledger.superblock().geometry.device_bytes;
                 let new = blocking(move || NewDevice::again(&config, &looked.cache)).await?;
-                // It has whole blocks.
+                // A cache occupies whole blocks.
                 let (len_bytes, block_bytes) = (new.len_bytes(), u64::from(zc_core::limits::BLOCK_BYTES));
                 if len_bytes / block_bytes * block_bytes == laid_out {
                     return Err(format!(

@@ -647,7 +647,7 @@ mod tests {
     fn dirty_data_is_kept_when_all_agree_also_at_a_cold_start() {
         let paired = dirty_verdict(|_, _, _| {}, Answers::default()).unwrap();
         assert!(paired.may_be_dirty && paired.cold_reason.is_some());
-        // Either place is enough.
+        // One of the two records is sufficient.
         let by_state = dirty_verdict(|table, _, _| table.records[0].may_be_dirty = false, Answers::default());
         assert!(by_state.unwrap().may_be_dirty);
         let by_media = |_: &mut VolumeTable, state: &mut State, _: &mut Identity| {

@@ -37,7 +37,7 @@ pub(crate) fn choose(stream: &mut (impl Read + Write)) {
     stream.read_exact(&mut export).unwrap();
 }
 
-/// A connection that is through with the handshake.
+/// A connection that has completed the handshake.
 pub(crate) fn attached(rig: &Rig) -> UnixStream {
     let mut stream = raw(rig);
     greet(&mut stream);

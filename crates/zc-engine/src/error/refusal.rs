@@ -214,7 +214,7 @@ pub enum Refusal {
     DirtyWithoutCache {
         /// Reason why the cache is unusable.
         why: String,
-        /// Its dirty data of the volume.
+        /// A volume's dirty data is on another cache than the configured one.
         refusal: Box<EngineError>,
     },
     /// A volume's dirty data is on another cache than the one that is there.

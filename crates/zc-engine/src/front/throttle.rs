@@ -192,7 +192,7 @@ impl<T> Throttle<T> {
         self.outlooks(now_ns).into_iter().flatten().map(|outlook| outlook.wait_ns).min()
     }
 
-    /// Takes out those that wait no more, without taking from the limits.
+    /// Removes the waiting requests that `goes` selects, without charging the limits.
     pub(crate) fn take_out(&mut self, goes: impl Fn(&T) -> bool, now_ns: u64) -> Vec<T> {
         let mut out = Vec::new();
         for line in 0..self.lines.len() {

@@ -238,7 +238,7 @@ pub struct Dirty {
     pub stuck_offset_bytes: u64,
     /// Length of that piece; 0: there is none.
     pub stuck_bytes: u64,
-    /// All of that, as far as it is known.
+    /// Known unreadable bytes of dirty data.
     pub unreadable_bytes: u64,
     /// Times that some of it could not be read back from the cache device.
     pub unreadable: u64,

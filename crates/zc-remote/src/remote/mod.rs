@@ -129,7 +129,7 @@ enum Stage {
     Comparing {
         until_ms: u64,
     },
-    /// Owed changes from here on are to be written again.
+    /// Retained changes from this number on are written again.
     Replaying {
         next: u64,
     },
@@ -358,7 +358,7 @@ impl Remote {
         self.end_statuses();
     }
 
-    /// Answers block statuses with nothing: an outage has begun.
+    /// Completes block statuses without runs, because an outage has begun.
     fn end_statuses(&mut self) {
         let is_status =
             |(id, job): (&RequestId, &Job)| matches!(job.request, Request::Status { .. }).then_some(*id);

@@ -189,7 +189,7 @@ impl OpenRemote {
         lock(&self.shared.state).clone()
     }
 
-    /// The configured bound of outages; `None`: as the mode says.
+    /// Configured bound of outages; `None`: the default of the mode.
     pub(crate) fn outage_max_ms(&self) -> Option<u64> {
         *lock(&self.outage_max_ms)
     }

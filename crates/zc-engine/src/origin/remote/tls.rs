@@ -142,7 +142,7 @@ impl TlsLayer {
                 Ok(0) => return Ok(filled),
                 Ok(bytes) => filled += bytes,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                // A server that is killed says no goodbye.
+                // A killed server sends no closure alert.
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(filled),
                 Err(error) => return Err(error),
             }
