@@ -197,6 +197,8 @@ pub(crate) const REMOTE_OPEN_MS: u64 = 9_000;
 pub(crate) const REMOTE_CONNECT_MS: u64 = 5_000;
 /// Milliseconds for reads and flushes of a remote origin at a start and a stop.
 pub(crate) const REMOTE_WAIT_MS: u64 = 20_000;
+/// Part of [`REMOTE_WAIT_MS`] for which they wait for a server that is known to be out of reach.
+pub(crate) const REMOTE_OUTAGE_WAIT_MS: u64 = 2_000;
 /// Idle time after which the kernel probes a server.
 pub(crate) const REMOTE_KEEPALIVE_IDLE: std::time::Duration = std::time::Duration::from_secs(10);
 pub(crate) const REMOTE_KEEPALIVE_INTERVAL: std::time::Duration = std::time::Duration::from_secs(5);

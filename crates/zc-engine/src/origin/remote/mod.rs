@@ -31,7 +31,7 @@ pub(crate) use driver::{OpenRemote, RemoteState};
 
 use crate::error::EngineError;
 use crate::error::refusal::Refusal;
-use crate::limits::REMOTE_WAIT_MS;
+use crate::limits::{REMOTE_OUTAGE_WAIT_MS, REMOTE_WAIT_MS};
 use crate::origin::answers::{Asker, OriginFailure};
 use crate::origin::map::{Allocation, CachedRun, MapAsker, OriginRun};
 use crate::origin::requests::{gathered, objection, zero_beyond};
@@ -129,7 +129,7 @@ impl RemoteVolume {
         }
     }
 
-    /// Makes writes durable. Blocks, for [`REMOTE_WAIT_MS`] at most.
+    /// Makes writes durable. Blocks, for [`REMOTE_WAIT_MS`] at most, in an outage for [`REMOTE_OUTAGE_WAIT_MS`].
     pub(crate) fn sync_blocking(&self) -> Result<(), EngineError> {
         self.wait_for(Request::Flush, None).map_err(|failure| self.failed("flush", failure))?;
         Ok(())
@@ -167,8 +167,16 @@ impl RemoteVolume {
             let _too_late = outcome.send(result.map(|_| target));
         };
         self.open.submit(request, target, Box::new(done));
-        let late = |_| Failure { kind: ErrorKind::TimedOut, text: "the server does not answer".to_owned() };
-        answer.recv_timeout(Duration::from_millis(REMOTE_WAIT_MS)).map_err(late)?
+        let late = |text| Failure { kind: ErrorKind::TimedOut, text };
+        if let Ok(result) = answer.recv_timeout(Duration::from_millis(REMOTE_OUTAGE_WAIT_MS)) {
+            return result;
+        }
+        let RemoteState { snapshot, outage_ms } = self.state();
+        if outage_ms.is_some() {
+            return Err(late(snapshot.why));
+        }
+        let rest = Duration::from_millis(REMOTE_WAIT_MS - REMOTE_OUTAGE_WAIT_MS);
+        answer.recv_timeout(rest).map_err(|_| late("the server does not answer".to_owned()))?
     }
 
     pub(crate) fn begin(&self, request: OriginRequest, asker: Asker) {
