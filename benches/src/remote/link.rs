@@ -13,6 +13,7 @@ use std::io::{Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -42,27 +43,49 @@ impl Speed {
     }
 }
 
-/// Time at which a direction has sent everything so far.
-type Direction = Arc<Mutex<u64>>;
+/// One direction, shared by all connections.
+#[derive(Debug, Default)]
+struct Direction {
+    /// Time at which it has sent everything so far.
+    free_ns: Mutex<u64>,
+    /// Bytes that it has sent.
+    bytes: AtomicU64,
+}
+
+/// A link.
+#[derive(Debug)]
+pub(super) struct Link {
+    pub(super) speed: Speed,
+    up: Arc<Direction>,
+    down: Arc<Direction>,
+}
+
+impl Link {
+    /// Bytes that have crossed it, to the server and from it.
+    pub(super) fn crossed_bytes(&self) -> (u64, u64) {
+        (self.up.bytes.load(Ordering::Relaxed), self.down.bytes.load(Ordering::Relaxed))
+    }
+}
 
 /// Starts a link that is reached at `socket` and leads to the server at `server`. Its threads end with the process.
-pub(super) fn start(socket: &Path, server: &Path, speed: Speed) -> anyhow::Result<()> {
+pub(super) fn start(socket: &Path, server: &Path, speed: Speed) -> anyhow::Result<Link> {
     let listener = UnixListener::bind(socket).with_context(|| format!("no link at {}", socket.display()))?;
     let server: PathBuf = server.to_owned();
-    let (up, down) = (Direction::default(), Direction::default());
+    let link = Link { speed, up: Arc::default(), down: Arc::default() };
+    let (up, down) = (Arc::clone(&link.up), Arc::clone(&link.down));
     std::thread::spawn(move || {
         while let Ok((client, _)) = listener.accept() {
             // The client sees the end of its connection.
             let _refused = join(&client, &server, (&up, &down), speed);
         }
     });
-    Ok(())
+    Ok(link)
 }
 
 fn join(
     client: &UnixStream,
     server: &Path,
-    (up, down): (&Direction, &Direction),
+    (up, down): (&Arc<Direction>, &Arc<Direction>),
     speed: Speed,
 ) -> std::io::Result<()> {
     let server = UnixStream::connect(server)?;
@@ -72,7 +95,7 @@ fn join(
 }
 
 /// Passes on what comes `from` one end until it ends.
-fn pass(mut from: UnixStream, mut to: UnixStream, direction: Direction, speed: Speed) {
+fn pass(mut from: UnixStream, mut to: UnixStream, direction: Arc<Direction>, speed: Speed) {
     let (sender, pieces): (SyncSender<(u64, Vec<u8>)>, Receiver<_>) = sync_channel(PIECES_MAX);
     std::thread::spawn(move || {
         let mut buffer = vec![0; PIECE_BYTES];
@@ -99,7 +122,8 @@ fn pass(mut from: UnixStream, mut to: UnixStream, direction: Direction, speed: S
 
 /// Returns the time at which the link has sent these bytes.
 fn departure_ns(direction: &Direction, bytes: usize, speed: Speed) -> u64 {
-    let mut free_ns = direction.lock().unwrap_or_else(PoisonError::into_inner);
+    direction.bytes.fetch_add(u64_from_usize(bytes), Ordering::Relaxed);
+    let mut free_ns = direction.free_ns.lock().unwrap_or_else(PoisonError::into_inner);
     let takes_ns = u64_from_usize(bytes) * 1_000_000_000 / speed.bytes_per_second;
     *free_ns = (*free_ns).max(now_ns()) + takes_ns;
     *free_ns
@@ -116,7 +140,7 @@ mod tests {
         let server = UnixListener::bind(&far).unwrap();
         let speed = Speed { round_trip_ms: 20, bytes_per_second: 10_000_000 };
         assert_eq!(speed.product_bytes(), 200_000);
-        start(&near, &far, speed).unwrap();
+        let link = start(&near, &far, speed).unwrap();
         let mut client = UnixStream::connect(&near).unwrap();
         let (mut accepted, _) = server.accept().unwrap();
         let sent: Vec<u8> = (0..400_000_u32).map(|at| u8::try_from(at % 251).unwrap_or(0)).collect();
@@ -131,6 +155,7 @@ mod tests {
         // 400,000 bytes take 40 ms, and half a round trip 10 ms. More is always possible.
         assert!(now_ns() - begun_ns >= 50_000_000);
         assert_eq!(received, expected);
+        assert_eq!(link.crossed_bytes(), (400_000, 0));
         sender.join().unwrap();
     }
 }

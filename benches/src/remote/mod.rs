@@ -4,8 +4,9 @@
 //! requests in flight and with one; destaging in write-back. The link (`link`) has a rate, so that its use is a share,
 //! and the bandwidth-delay product is printed beside it.
 //!
-//! Invariants: targets take turns. Every read of a miss goes to the origin, because the volume is four times as large as
-//! the cache. The origin's server is nbdkit, whose file is in the page cache.
+//! Invariants: targets take turns. The volume of misses is four times as large as the cache, without deduplication. Only
+//! bytes that cross the link count. Destaging begins when the volume is written. The origin's server is nbdkit, whose
+//! file is in the page cache.
 //!
 //! `remote.md` and `remote.json` beside this crate are a run with `--out benches`.
 //!
@@ -25,7 +26,7 @@ use crate::load::{self, Content, Load, Op, Order};
 use crate::measure::{Measured, Sample, Series, rounds};
 use crate::options::{Folders, Runs, Work};
 use crate::report::{Cell, Column, Report};
-use link::Speed;
+use link::{Link, Speed};
 
 /// Measure hits, misses and destaging over links of 0 to 50 ms
 #[derive(Debug, clap::Args)]
@@ -64,7 +65,7 @@ const COLUMNS: &[Column] = &[
 /// A daemon, with the server behind its link, if there is one.
 struct Target {
     daemon: Daemon,
-    speed: Option<Speed>,
+    link: Option<Link>,
     /// Ends after the daemon.
     _server: Option<Server>,
 }
@@ -82,16 +83,16 @@ impl Target {
         // Written, not sparse: holes cross no link.
         fill_file(&file, size_bytes)?;
         make_cache(dir, cache_bytes)?;
-        let (mut origin, mut server) = (file.clone(), None);
+        let (mut origin, mut server, mut link) = (file.clone(), None, None);
         if let Some(speed) = speed {
             let started = nbdkit_file(dir, &file)?;
-            link::start(&near, started.socket(), speed)?;
+            link = Some(link::start(&near, started.socket(), speed)?);
             origin = format!("nbd+unix:///?socket={}", near.display()).into();
             server = Some(started);
         }
         let cache = format!("path = {:?}\nsize = {cache_bytes}\n{cache}", dir.join("cache.img"));
         let daemon = Daemon::serve(dir, &cache, &table(HIT.name, &origin, lines), "listen = []")?;
-        Ok(Self { daemon, speed, _server: server })
+        Ok(Self { daemon, link, _server: server })
     }
 
     /// Runs a load, and returns its figures with the CPU time of the daemon for each request.
@@ -104,36 +105,34 @@ impl Target {
         Ok(Sample::from(&outcome).and(counted).with("cpu_us", cpu_us / outcome.requests.max(1) as f64))
     }
 
-    /// Figures of bytes that crossed the link.
-    fn crossed(&self, bytes: f64, elapsed_ns: u64) -> Sample {
-        let per_second = bytes * 1e9 / elapsed_ns.max(1) as f64;
-        let sample = Sample::new([("mb_per_second", per_second / 1e6)]);
-        let Some(speed) = self.speed else { return sample };
-        sample
-            .with("link_share", per_second / speed.bytes_per_second as f64)
-            .with("product_kib", speed.product_bytes() as f64 / 1024.0)
-    }
-
-    fn misses(&self, load: Load) -> anyhow::Result<Sample> {
+    /// Runs a work, and returns its figures with those of the bytes that crossed the link in the busier direction.
+    fn crossing(&self, work: impl FnOnce() -> anyhow::Result<Sample>) -> anyhow::Result<Sample> {
+        let Some(link) = &self.link else { return work() };
+        let (up, down) = link.crossed_bytes();
         let begun_ns = now_ns();
-        let sample = self.run(load)?;
-        let bytes = sample.get("requests").unwrap_or(0.0) * f64::from(load.block_bytes);
-        let crossed = self.crossed(bytes, now_ns() - begun_ns);
-        Ok(sample.and(crossed))
+        let sample = work()?;
+        let elapsed_ns = (now_ns() - begun_ns).max(1);
+        let (up, down) = (link.crossed_bytes().0 - up, link.crossed_bytes().1 - down);
+        let per_second = up.max(down) as f64 * 1e9 / elapsed_ns as f64;
+        Ok(sample
+            .with("mb_per_second", per_second / 1e6)
+            .with("link_share", per_second / link.speed.bytes_per_second as f64)
+            .with("product_kib", link.speed.product_bytes() as f64 / 1024.0))
     }
 
-    /// Writes the volume once, and waits until the origin has everything.
-    fn destage(&self, size_bytes: u64, seed: u64) -> anyhow::Result<Sample> {
+    /// Writes the volume once, and then destages everything.
+    fn destage(&self, seed: u64) -> anyhow::Result<Sample> {
         let load = Load {
             time_ns: u64::MAX,
             once: true,
             seed,
             ..Load::new(Op::Write(Content::Halving), Order::Sequential, 128, 8)
         };
-        let begun_ns = now_ns();
         load::run(self.daemon.socket(), HIT.name, load)?;
-        self.daemon.flush(HIT.name)?;
-        Ok(self.crossed(size_bytes as f64, now_ns() - begun_ns))
+        self.crossing(|| {
+            self.daemon.flush(HIT.name)?;
+            Ok(Sample::default())
+        })
     }
 }
 
@@ -173,13 +172,19 @@ fn hits(work: &Work, rate: u64) -> anyhow::Result<Vec<Series>> {
 
 fn misses(work: &Work, rate: u64) -> anyhow::Result<Vec<Series>> {
     let bytes = (work.size_bytes, work.size_bytes / MISSES_TIMES);
-    let targets = targets(&work.dir.join("misses"), rate, false, bytes, ("", "mode = \"write-through\""))?;
+    let targets = targets(
+        &work.dir.join("misses"),
+        rate,
+        false,
+        bytes,
+        ("", "mode = \"write-through\"\ndedup = false"),
+    )?;
     let mut all = Vec::new();
     for (case, depth) in [(MISSES, 32), (AHEAD, 1)].into_iter().filter(|(case, _)| work.wants(case)) {
         println!("{case}");
         all.extend(rounds(case, &targets, work.rounds, |target, round| {
             let load = Load::new(Op::Read, Order::Sequential, 128, depth);
-            target.misses(Load { time_ns: work.time_ns, seed: round, ..load })
+            target.crossing(|| target.run(Load { time_ns: work.time_ns, seed: round, ..load }))
         })?);
     }
     Ok(all)
@@ -187,9 +192,15 @@ fn misses(work: &Work, rate: u64) -> anyhow::Result<Vec<Series>> {
 
 fn destaging(work: &Work, rate: u64) -> anyhow::Result<Vec<Series>> {
     let bytes = (work.size_bytes, 4 * work.size_bytes);
-    let targets = targets(&work.dir.join("destaging"), rate, false, bytes, ("", "mode = \"write-back\""))?;
+    let targets = targets(
+        &work.dir.join("destaging"),
+        rate,
+        false,
+        bytes,
+        ("", "mode = \"write-back\"\nmax_dirty_age = \"1 h\""),
+    )?;
     println!("{DESTAGING}");
-    rounds(DESTAGING, &targets, work.rounds, |target, round| target.destage(work.size_bytes, round + 1))
+    rounds(DESTAGING, &targets, work.rounds, |target, round| target.destage(round + 1))
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
