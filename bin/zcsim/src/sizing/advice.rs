@@ -4,7 +4,7 @@ use zc_replay::sizing::Estimate;
 
 /// Share of the hits of the largest size that the recommended size must reach.
 const ENOUGH: f64 = 0.9;
-/// Below this share of reads, a cache is not worth its name.
+/// Share of reads that hit, below which a cache is not recommended.
 const WORTH: f64 = 0.02;
 const DAY_MS: f64 = 86_400_000.0;
 /// A trace of less than an hour represents little of a day.

@@ -449,7 +449,7 @@ fn wait(time: Duration) {
 
 /// Polling interval of the machine's state.
 const POLL: Duration = Duration::from_millis(50);
-/// Polls of a machine that is being stopped.
+/// Polls until all threads of the machine have stopped, at most.
 const STOP_TRIES: u32 = 400;
 
 /// Returns `true` if all threads of a process are stopped.

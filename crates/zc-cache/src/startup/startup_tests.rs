@@ -311,7 +311,7 @@ fn another_device_and_a_shrunk_one_are_refused() {
         unordered: 0,
     };
     assert!(matches!(open_it(&mut blank).0, Err(StartError::NotACache)));
-    // An unreadable one may be a cache.
+    // An unreadable device may contain a cache.
     blank.bad = vec![0];
     assert!(matches!(open_it(&mut blank).0, Err(StartError::Device("read", ErrorKind::Io))));
     let (mut memory, geometry) = formatted();

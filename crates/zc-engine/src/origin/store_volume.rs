@@ -156,7 +156,7 @@ impl StoreVolume {
         self.client().dropped_commits()
     }
 
-    /// See the module. Blocks.
+    /// Returns the identity described in the module documentation. Blocks.
     pub(crate) fn identity(&self) -> Result<Identity, EngineError> {
         let root = self.now()?;
         Ok(Identity {

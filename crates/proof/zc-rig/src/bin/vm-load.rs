@@ -126,7 +126,7 @@ fn sector(writer: u64, step: u64, place: u64) -> [u8; SECTOR_BYTES] {
     bytes
 }
 
-/// The step that wrote a sector: `Some(0)` for one that is still empty, `None` if no step wrote it like this.
+/// Returns the step that wrote a sector: `Some(0)` for an empty one, `None` for contents of no step.
 fn step_of(bytes: &[u8], writer: u64, place: u64) -> Option<u64> {
     if bytes.iter().all(|byte| *byte == 0) {
         return Some(0);
