@@ -54,6 +54,7 @@ mod shares;
 mod stats;
 mod stop;
 
+pub use base::origin_deadlines;
 pub use clean::ghosts::{Curve, NoFigure};
 pub use clean::write::clear::ClearPiece;
 pub use dirty::versions::{DirtyFill, DirtyState};

@@ -38,6 +38,7 @@ pub(crate) fn start(world: &mut World) {
             PoolStart::Never => return,
         }
     };
+    world.late.serve(world.volumes.len());
     serve(world, opened, &records);
     world.crashes.started(&mut world.env, world.plan.habits.crash_after_start);
 }

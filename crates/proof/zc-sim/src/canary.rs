@@ -41,6 +41,8 @@ pub enum DriverBug {
     ExchangeTrusts,
     /// G5: a manager that takes over loses the record of lost acknowledged writes.
     ExchangeForgets,
+    /// G1: an abandoned operation of an origin counts as one that never reached it.
+    ForgetAbandoned,
 }
 
 /// Deliberate bugs of this build, each with the guarantee or property that it breaks.
@@ -54,6 +56,7 @@ pub const CANARIES: &[(&str, Canary)] = &[
     ("exchange-repeats", Canary::Driver(DriverBug::ExchangeRepeats)),
     ("g1-exchange-trusts", Canary::Driver(DriverBug::ExchangeTrusts)),
     ("g5-exchange-forgets", Canary::Driver(DriverBug::ExchangeForgets)),
+    ("g1-forget-abandoned", Canary::Driver(DriverBug::ForgetAbandoned)),
     #[cfg(zc_canary)]
     ("g1-stale-fill", Canary::Manager(Bug::StaleFill)),
     #[cfg(zc_canary)]

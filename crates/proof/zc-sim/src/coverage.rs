@@ -6,6 +6,11 @@ use std::collections::BTreeMap;
 /// contents with one SHA-1, and the tests of the manager construct one (`compares_differed` in `tests/manager`).
 pub const REQUIRED: &[&str] = &[
     "event Submit",
+    "origins late",
+    "origins late: changes that arrived late",
+    "origins late: flushes that failed for an abandoned one",
+    "origins late: operations that had not begun",
+    "origins late: operations withdrawn",
     "event OriginDone",
     "event DeviceDone",
     "event ExtentsRead",

@@ -8,6 +8,7 @@ use crate::world::World;
 
 /// Ends the process. Only a `clean` stop determines which volumes have dirty data.
 pub(crate) fn gone(world: &mut World, clean: bool) {
+    world.late_operations_end();
     session_ends(world, clean);
     world.exchange.call_off();
     world.memory.clear();
@@ -54,6 +55,7 @@ pub(crate) fn session_ends(world: &mut World, clean: bool) {
 
 /// Executes some operations in flight, completely or in part, without notifying the manager.
 pub(crate) fn cut_off(world: &mut World) {
+    world.late_operations_end();
     let pending = world.queue.take_pending();
     for (action, issued) in pending {
         let writes = matches!(

@@ -45,6 +45,7 @@
 //! | errors; a failed write may have happened in part | G1: uncertain bytes are not cached |
 //! | a failed flush that lost writes | G2: the remaining data is read, whatever the cache had (in write-through) |
 //! | a file written by another program while stopped (its change time reveals it) | that volume starts cold |
+//! | operations last longer than the driver's limits, are reported as failed, and take effect later, in part or never | G1, G2: newer accesses of their sectors and flushes wait; their memory is left alone |
 //! | an origin grows while it is served, and the volume with it; either end may cut an extent | G1: reads return the origin's data |
 //!
 //! | fault of the state directory | must hold |
@@ -74,10 +75,10 @@
 //! | time, chance, findings | `env`, `coverage`, `canary` |
 //! | draws of a seed | `profile`, `drawn`, `plan`, `setup` |
 //! | devices | `disk`, `faults`, `device`, `origin`, `pooled`, `state` with `intents` |
-//! | the process | `memory`, `queue`, `volumes`, `clients`, `exchange` |
+//! | the process | `memory`, `queue`, `volumes`, `clients`, `exchange`, `late` |
 //! | legal behaviour | `oracle` and `epochs` in `models`; `judges`, `promise`, `losses`, `kept` |
 //! | excuses | `trouble`, `excuses`, `forgive` |
-//! | the machine | `bench`, `world`, `answers` |
+//! | the machine | `bench`, `world`, `answers`, `expiries` |
 //! | events of the machine | `settings`, `requests`, `ends`, `boot`, `rest`, then `turns`, `run`, `exhaustive` |
 //!
 //! # A new fault, judge or turn
@@ -133,12 +134,14 @@ mod epochs;
 mod exchange;
 mod excuses;
 mod exhaustive;
+mod expiries;
 mod faults;
 mod forgive;
 mod intents;
 mod judges;
 mod judging;
 mod kept;
+mod late;
 mod losses;
 mod media;
 mod memory;

@@ -18,13 +18,21 @@ pub(crate) struct Memory {
     bufs: BTreeMap<BufId, Vec<u8>>,
     /// Values kept for whole extents, by offset in the buffer.
     known: BTreeMap<BufId, BTreeMap<u32, KnownChunk>>,
+    /// Memory of abandoned operations, which nothing else may change.
+    leased: Vec<BufSlice>,
     reducer: Reducer,
     extent_bytes: u32,
 }
 
 impl Memory {
     pub(crate) fn new(extent_bytes: u32) -> Self {
-        Self { bufs: BTreeMap::new(), known: BTreeMap::new(), reducer: Reducer::new(), extent_bytes }
+        Self {
+            bufs: BTreeMap::new(),
+            known: BTreeMap::new(),
+            leased: Vec::new(),
+            reducer: Reducer::new(),
+            extent_bytes,
+        }
     }
 
     pub(crate) const fn reducer(&mut self) -> &mut Reducer {
@@ -38,7 +46,26 @@ impl Memory {
 
     pub(crate) fn free(&mut self, buf: BufId) {
         self.bufs.remove(&buf).expect("freed once");
+        // The driver keeps the memory; its number may be used again.
+        self.leased.retain(|leased| leased.buf != buf);
         self.known.remove(&buf);
+    }
+
+    /// Leases memory to an abandoned operation.
+    pub(crate) fn lease(&mut self, memory: BufSlice) {
+        self.leased.push(memory);
+    }
+
+    /// An abandoned operation has ended.
+    pub(crate) fn end_lease(&mut self, memory: BufSlice) {
+        if let Some(index) = self.leased.iter().position(|leased| *leased == memory) {
+            self.leased.swap_remove(index);
+        }
+    }
+
+    /// All abandoned operations have ended.
+    pub(crate) fn end_leases(&mut self) {
+        self.leased.clear();
     }
 
     /// Drops all buffers at the end of the process.
@@ -84,6 +111,15 @@ impl Memory {
 
     pub(crate) fn put(&mut self, env: &mut Env, s: BufSlice, data: &[u8]) {
         self.keeps_nothing_of(env, s);
+        let end = s.start_bytes + s.len_bytes;
+        let overlaps = |leased: &&BufSlice| {
+            leased.buf == s.buf
+                && leased.start_bytes < end
+                && s.start_bytes < leased.start_bytes + leased.len_bytes
+        };
+        if let Some(leased) = self.leased.iter().find(overlaps) {
+            env.violate(format!("{s:?} changes, although an abandoned operation has {leased:?}"));
+        }
         let at = s.start_bytes as usize;
         self.bytes_mut(s.buf)[at..at + s.len_bytes as usize].copy_from_slice(data);
     }

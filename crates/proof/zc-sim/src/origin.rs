@@ -227,7 +227,7 @@ impl Origins {
 
     /// Loses unflushed writes for a failed flush, which reports the loss once. Writes still in progress are not lost
     /// in part.
-    fn lose_unflushed(&mut self, cx: &mut Bench<'_>, volume: usize) {
+    pub(crate) fn lose_unflushed(&mut self, cx: &mut Bench<'_>, volume: usize) {
         cx.env.note("failed flushes that lost writes");
         cx.env.advance();
         let oracle = cx.models.oracle(volume);
@@ -236,7 +236,7 @@ impl Origins {
     }
 
     /// Executes a write; if it fails, each sector is written or not.
-    fn store(
+    pub(crate) fn store(
         &mut self,
         env: &mut Env,
         op: OpId,

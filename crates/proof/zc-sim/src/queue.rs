@@ -64,6 +64,31 @@ impl Queue {
         Some(self.pending.swap_remove(index))
     }
 
+    /// Takes an unexecuted operation of an origin, if it is in the queue.
+    pub(crate) fn take_origin_op(&mut self, op: OpId) -> Option<(Action, u64)> {
+        let is_it = |action: &Action| match action {
+            Action::OriginRead { op: of, .. }
+            | Action::OriginWrite { op: of, .. }
+            | Action::OriginFlush { op: of, .. }
+            | Action::OriginTrim { op: of, .. }
+            | Action::OriginZero { op: of, .. }
+            | Action::WantRecipe { op: of, .. } => *of == op,
+            _ => false,
+        };
+        let index = self.pending.iter().position(|(action, _)| is_it(action))?;
+        Some(self.pending.swap_remove(index))
+    }
+
+    /// Takes the unreported completion of an origin's operation.
+    pub(crate) fn take_unheard_op(&mut self, op: OpId) -> Option<Event> {
+        let is_it = |event: &Event| match event {
+            Event::OriginDone { op: of, .. } | Event::RecipeArrived { op: of, .. } => *of == op,
+            _ => false,
+        };
+        let index = self.unheard.iter().position(is_it)?;
+        Some(self.unheard.swap_remove(index))
+    }
+
     /// Takes the first operation that `chooses` selects.
     pub(crate) fn take_if(&mut self, chooses: impl Fn(&Action, u64) -> bool) -> Option<Action> {
         let index = self.pending.iter().position(|(action, issued)| chooses(action, *issued))?;

@@ -88,6 +88,7 @@ pub(crate) fn stop_and_start(world: &mut World) {
     }
     world.env.trace(|| "stop".to_owned());
     world.env.note("clean stops");
+    world.late.begin_stop();
     world.event(Event::Stop);
     let Some(clean) = wait_for_stop(world) else { return };
     close_pool(world);

@@ -27,6 +27,7 @@ use crate::exchange::Exchange;
 use crate::excuses::Excuses;
 use crate::judges::{Judges, Sight};
 use crate::kept::Kept;
+use crate::late::Late;
 use crate::losses::Losses;
 use crate::memory::Memory;
 use crate::models::Models;
@@ -52,9 +53,9 @@ const CHANGE_MS: u64 = 500;
 const RECORD_PATIENCE_MS: u64 = 30_000;
 
 /// Devices that execute operations, and the operations.
-struct Devices<'a> {
+pub(crate) struct Devices<'a> {
     cache: &'a mut CacheDevice,
-    origins: &'a mut Origins,
+    pub(crate) origins: &'a mut Origins,
     pooled: Option<&'a mut Pooled>,
     queue: &'a mut Queue,
 }
@@ -77,6 +78,8 @@ pub(crate) struct World {
     // Devices.
     pub(crate) cache: CacheDevice,
     pub(crate) origins: Origins,
+    /// Operations of origins that last too long.
+    pub(crate) late: Late,
     /// Store of some of the volumes.
     pub(crate) pooled: Option<Pooled>,
     pub(crate) state: StateDir,
@@ -112,6 +115,7 @@ impl World {
             exchange: Exchange::new(setup.exchanging),
             cache: CacheDevice::new(config.geometry.clone()),
             origins: Origins::new(&volumes),
+            late: Late::new(setup.patience),
             pooled: setup.pool.as_ref().map(|pool| Pooled::new(pool, volumes.len(), &config)),
             state: StateDir::new(volumes.len()),
             models: Models::new(&volumes),
@@ -147,6 +151,7 @@ impl World {
             exchange: Exchange::default(),
             cache: self.cache.fork(),
             origins: self.origins.clone(),
+            late: Late::default(),
             pooled: None,
             state: self.state.clone(),
             actions: self.actions.clone(),
@@ -190,10 +195,12 @@ impl World {
                 self.promise.ended(*op, result.is_ok());
                 self.kept.ended(*op, result.is_ok());
             }
-            Event::OriginDone { op, .. } => {
+            Event::OriginDone { op, result } => {
+                self.origin_reports(*op, *result);
                 self.excuses.heard(*op, self.env.now());
                 self.origins.iter_mut().for_each(|origin| origin.ended(op.0));
             }
+            Event::RecipeArrived { op, .. } => self.origin_reports(*op, Ok(())),
             _ => {}
         }
         self.withdraw_files();
@@ -238,6 +245,7 @@ impl World {
         }
         self.look_at_proofs();
         self.tick_pool();
+        self.tick_late();
         // Mostly the manager detects the failure itself.
         if self.faults.is_dead(self.env.now()) && now_ms.is_multiple_of(8) {
             self.trouble.session = true;
@@ -293,7 +301,7 @@ impl World {
     }
 
     /// Returns the devices, and the machine state that their operations use.
-    fn split(&mut self) -> (Devices<'_>, Bench<'_>) {
+    pub(crate) fn split(&mut self) -> (Devices<'_>, Bench<'_>) {
         let devices = Devices {
             cache: &mut self.cache,
             origins: &mut self.origins,
@@ -408,14 +416,15 @@ impl World {
             Action::Abandon { op } => self.abandon(op),
             Action::Stopped { clean } => self.stopped = Some(clean),
             other => {
-                if let Some(other) = self.ask_store(other) {
+                let other = self.ask_store(other);
+                if let Some(other) = other.and_then(|other| self.ask_origin(other)) {
                     self.start_operation(other);
                 }
             }
         }
     }
 
-    fn start_operation(&mut self, action: Action) {
+    pub(crate) fn start_operation(&mut self, action: Action) {
         let issued = match &action {
             Action::FlushCache { op } => {
                 self.promise.flush_issued(*op);
@@ -479,7 +488,12 @@ impl World {
                 self.models.zeros_began(&mut self.env, usize::from(volume.0), sectors);
             }
             Note::DestageFailed { .. } => self.env.note("destaging failed"),
-            Note::Removed { result, .. } => self.volumes.removed(*result),
+            Note::Removed { volume, result } => {
+                if result.is_ok() {
+                    self.forget_origin(*volume);
+                }
+                self.volumes.removed(*result);
+            }
             Note::Fenced { .. } => self.env.note("volumes fenced"),
             Note::ImageRefused { fault } => self.env.note(refused(*fault)),
             Note::ImageOmitted { .. } => self.env.note("index images omitted"),
@@ -516,6 +530,9 @@ impl World {
         let count = own + self.pool_operations();
         if count == 0 {
             return;
+        }
+        if self.has_abandoned() && self.env.random_bool(0.03) {
+            return self.end_late();
         }
         let mut index = self.env.random_range(0..count);
         if index >= own {

@@ -31,6 +31,7 @@ pub(crate) mod compressibility;
 pub(crate) mod effects;
 pub(crate) mod health;
 pub(crate) mod origin;
+pub mod origin_deadlines;
 pub(crate) mod port;
 pub(crate) mod rate;
 pub(crate) mod session;

@@ -5,6 +5,7 @@ use rand_pcg::Pcg64Mcg;
 use zc_cache::config::{
     Admission, DirtyConfig, ManagerConfig, OnLoss, Packer, Replacement, VolumeConfig, WriteBackConfig,
 };
+use zc_cache::origin_deadlines::Patience;
 use zc_core::{Ack, Codec, DedupDomain, Destage, FingerprintKind, Mode, VolumeId};
 use zc_format::{Geometry, PlanOptions};
 
@@ -13,6 +14,7 @@ use crate::judges::{pins, shares};
 use crate::plan::Plan;
 use crate::pooled::PoolSetup;
 use crate::profile::{Habits, Profile};
+use crate::zone::Zone;
 
 mod narrow;
 
@@ -39,6 +41,8 @@ pub(crate) struct Setup {
     pub(crate) sharing: bool,
     /// Ranges of volumes are pinned; the pins change later.
     pub(crate) pinning: bool,
+    /// Time limits of operations of origins.
+    pub(crate) patience: Patience,
     /// Store of some of the volumes.
     pub(crate) pool: Option<PoolSetup>,
     /// Kind of machine.
@@ -80,6 +84,7 @@ impl Setup {
             exchanging: Pcg64Mcg::seed_from_u64(seed ^ 0x4558).random_bool(0.4),
             sharing: false,
             pinning: false,
+            patience: Patience::default(),
             pool: None,
             profile: Profile::Plain,
             habits: Habits::default(),
@@ -103,6 +108,7 @@ impl Setup {
         setup.profile(profile.unwrap_or_else(|| Profile::of(seed)), seed);
         setup.domains(seed);
         setup.pool = PoolSetup::random(seed, &setup.volumes, setup.config.geometry.extent_bytes);
+        setup.patience(seed);
         setup.hasty = Pcg64Mcg::seed_from_u64(seed ^ 0x4853).random_bool(0.5);
         setup
     }
@@ -153,9 +159,24 @@ impl Setup {
             exchanging: false,
             sharing: false,
             pinning: false,
+            patience: Patience::default(),
             pool: None,
             profile: Profile::Plain,
             habits: Habits::default(),
+        }
+    }
+
+    /// In a quarter of the seeds operations of origins fail when they last too long, and origins are slow at times.
+    fn patience(&mut self, seed: u64) {
+        let mut rng = Pcg64Mcg::seed_from_u64(seed ^ 0x4c41);
+        if rng.random_bool(0.25) {
+            let fail_ms = rng.random_range(60..400);
+            self.patience = Patience { late_ms: Some(fail_ms / 2), fail_ms: Some(fail_ms) };
+            self.faults.slow = true;
+            if self.habits.hangs.is_none() && rng.random_bool(0.5) {
+                self.habits.hangs =
+                    Some(if rng.random_bool(0.3) { Zone::OriginRead } else { Zone::OriginWrite });
+            }
         }
     }
 }

@@ -81,6 +81,7 @@ fn mend(world: &mut World) {
     world.trouble.lied_before = world.faults.may_lie();
     world.faults = Faults::default();
     world.queue.resume();
+    world.late.mend(world.volumes.len());
     world.plan.habits.hangs = None;
     world.plan.habits.crash_after_flush = 0.0;
     world.crashes.call_off();

@@ -93,6 +93,7 @@ fn wait_for_removal(world: &mut World, volume: usize) -> Option<Result<(), Error
         if let Some(result) = world.volumes.take_removed() {
             let explained = !is_well(world)
                 || world.faults.origin_errors
+                || world.excuses.has_flush_failed()
                 || world.faults.are_origins_gone(world.env.now());
             if result.is_err() && !explained {
                 world.env.violate(format!("volume {volume} is not removed though nothing failed"));
