@@ -50,6 +50,22 @@ fn connection(remote: &Value) -> String {
     format!("{state}{again}{owed}")
 }
 
+/// Late requests of an origin on this machine.
+fn late_requests(late: &Value) -> String {
+    let total = match number(&late["expired"]) {
+        0 => format!("{} requests were late", count(number(&late["late"]))),
+        failed => {
+            format!("{} requests were late, {} of them failed", count(number(&late["late"])), count(failed))
+        }
+    };
+    match late["outage_ms"].as_u64() {
+        None => total,
+        Some(ms) => {
+            format!("no answer for {} s to {} of them; {total}", ms / 1000, count(number(&late["waiting"])))
+        }
+    }
+}
+
 /// Returns the properties of a volume besides its settings.
 pub(crate) fn facts(volume: &Value) -> Vec<(&'static str, String)> {
     let (info, traffic) = (&volume["info"], &volume["traffic"]);
@@ -73,6 +89,9 @@ pub(crate) fn facts(volume: &Value) -> Vec<(&'static str, String)> {
     }
     if !volume["remote"].is_null() {
         facts.push(("connection", connection(&volume["remote"])));
+    }
+    if number(&volume["late"]["late"]) > 0 || number(&volume["late"]["expired"]) > 0 {
+        facts.push(("late requests", late_requests(&volume["late"])));
     }
     if !volume["pins"].is_null() {
         facts.push(("pinned", pinned(&volume["pins"])));

@@ -42,8 +42,8 @@ pub use limits::SOCKET_PATH_BYTES_MAX;
 pub use live::{Change, LIVE, diff_live, volume_settings};
 pub use model::{
     Admission, CacheConfig, Compression, Config, Confine, ControlConfig, Fingerprint, LogConfig, MaxRam,
-    MetricsConfig, NbdConfig, OnCacheLoss, OriginTls, Packer, Policy, RegionSize, SandboxConfig, StoreConfig,
-    StoreOrigin, Tls, UblkCopy, VolumeConfig, VolumeLimits, VolumeNbd, VolumeUblk, outage_bound_ms,
+    MetricsConfig, NbdConfig, OnCacheLoss, OriginReach, OriginTls, Packer, Policy, RegionSize, SandboxConfig,
+    StoreConfig, StoreOrigin, Tls, UblkCopy, VolumeConfig, VolumeLimits, VolumeNbd, VolumeUblk,
 };
 pub use remote::SYSTEM_AUTHORITIES;
 pub use small_file::SmallFile;

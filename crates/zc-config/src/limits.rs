@@ -40,9 +40,16 @@ pub(crate) const WEU_AGE_MS: RangeInclusive<u64> = 100..=3_600_000;
 /// Deadline of a cache device operation; 0: none. Below a second, a garbage collection in the SSD would disable the
 /// cache.
 pub(crate) const DEVICE_DEADLINE_MS: RangeInclusive<u64> = 0..=600_000;
-/// Time that requests wait for an unreachable remote origin; 0: forever. A restart of a server takes seconds.
+/// Age of a request to a local origin at which that counts as unreachable; 0: never. A disk that spins up takes 15 s.
+pub(crate) const ORIGIN_DEADLINE_MS: RangeInclusive<u64> = 0..=3_600_000;
+/// Default of that age: the kernel's limit for one attempt with a disk.
+pub(crate) const ORIGIN_DEADLINE_DEFAULT_MS: u64 = 30_000;
+/// Time that requests wait for an unreachable origin; 0: forever. A restart of a server takes seconds.
 pub(crate) const OUTAGE_MS: RangeInclusive<u64> = 0..=86_400_000;
-/// Default of that time without write-back. Below the time-outs of clients and kernels.
+/// Default of that time for an origin on this machine without write-back: the kernel's six attempts with a disk. An
+/// error before it reports one would be a false one.
+pub(crate) const LOCAL_OUTAGE_DEFAULT_MS: u64 = 180_000;
+/// Default for an NBD export without write-back. Below the time-outs of clients and kernels.
 pub(crate) const OUTAGE_DEFAULT_MS: u64 = 30_000;
 pub(crate) const ORIGIN_CONNECTIONS: RangeInclusive<u32> = 1..=16;
 /// Default of them. One connection is often bound to one thread of the server, and to one queue of a network card.

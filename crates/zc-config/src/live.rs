@@ -15,6 +15,7 @@ pub const LIVE: &[(&str, &str)] = &[
     ("cache", "compression_level"),
     ("cache", "dedup"),
     ("cache", "destage_window"),
+    ("volume", "origin_deadline"),
     ("volume", "mode"),
     ("volume", "outage_max"),
     ("volume", "ack"),

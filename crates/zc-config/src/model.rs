@@ -288,8 +288,8 @@ pub struct VolumeConfig {
     pub origin_tls: OriginTls,
     /// Connections to it, if the server says that a flush of one covers all.
     pub connections: u32,
-    /// Time that requests wait for an unreachable export; 0: forever; `None`: depends on the mode.
-    pub outage_max_ms: Option<u64>,
+    /// Time limits of the origin.
+    pub reach: OriginReach,
     /// Size of a file origin that is created if it does not exist.
     pub create_bytes: Option<u64>,
     /// Mode.
@@ -344,19 +344,34 @@ impl VolumeConfig {
     pub const fn is_raw(&self) -> bool {
         self.in_store.is_none() && self.remote.is_none()
     }
-
-    /// Returns the longest wait of requests for an unreachable remote origin; `None`: unbounded.
-    #[must_use]
-    pub fn outage_bound_ms(&self) -> Option<u64> {
-        outage_bound_ms(self.outage_max_ms, self.mode)
-    }
 }
 
-/// As [`VolumeConfig::outage_bound_ms`], for this key and mode.
-#[must_use]
-pub fn outage_bound_ms(outage_max_ms: Option<u64>, mode: Mode) -> Option<u64> {
-    let of_mode = if mode == Mode::WriteBack { 0 } else { limits::OUTAGE_DEFAULT_MS };
-    Some(outage_max_ms.unwrap_or(of_mode)).filter(|ms| *ms > 0)
+/// Time limits of an origin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OriginReach {
+    /// Age of a request at which a file, a device or a volume of a store counts as unreachable; 0: never.
+    pub deadline_ms: u64,
+    /// Time that requests wait for an unreachable origin; 0: forever; `None`: depends on origin and mode.
+    pub outage_max_ms: Option<u64>,
+}
+
+impl OriginReach {
+    /// Returns the longest wait of requests for an unreachable export; `None`: unbounded.
+    #[must_use]
+    pub fn remote_bound_ms(&self, mode: Mode) -> Option<u64> {
+        self.bound_ms(mode, limits::OUTAGE_DEFAULT_MS)
+    }
+
+    /// Returns the longest wait of requests for an unreachable origin on this machine; `None`: unbounded.
+    #[must_use]
+    pub fn local_bound_ms(&self, mode: Mode) -> Option<u64> {
+        self.bound_ms(mode, limits::LOCAL_OUTAGE_DEFAULT_MS)
+    }
+
+    fn bound_ms(&self, mode: Mode, default_ms: u64) -> Option<u64> {
+        let of_mode = if mode == Mode::WriteBack { 0 } else { default_ms };
+        Some(self.outage_max_ms.unwrap_or(of_mode)).filter(|ms| *ms > 0)
+    }
 }
 
 /// `[volume.origin_tls]`.

@@ -176,7 +176,8 @@ pub(crate) fn store_rows(store: &StoreConfig) -> Vec<Row> {
 
 pub(crate) fn volume_rows(volume: &VolumeConfig) -> Vec<Row> {
     let mut rows = vec![("name", text(&volume.name)), ("origin", path(&volume.origin))];
-    rows.extend(volume.outage_max_ms.map(|ms| ("outage_max", duration(ms))));
+    rows.extend(volume.remote.is_none().then(|| ("origin_deadline", duration(volume.reach.deadline_ms))));
+    rows.extend(volume.reach.outage_max_ms.map(|ms| ("outage_max", duration(ms))));
     rows.extend(volume.remote.as_ref().map(|_| ("connections", volume.connections.to_string())));
     let tls = &volume.origin_tls;
     rows.extend(tls.ca.as_deref().map(|file| ("origin_tls.ca", path(file))));

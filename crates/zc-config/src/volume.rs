@@ -11,8 +11,8 @@ use crate::cache::level;
 use crate::key_lines::volume_key;
 use crate::limits;
 use crate::model::{
-    Admission, CacheConfig, Compression, OnCacheLoss, StoreOrigin, UblkCopy, VolumeConfig, VolumeLimits,
-    VolumeNbd, VolumeUblk,
+    Admission, CacheConfig, Compression, OnCacheLoss, OriginReach, StoreOrigin, UblkCopy, VolumeConfig,
+    VolumeLimits, VolumeNbd, VolumeUblk,
 };
 use crate::section::{Located, ParseState, Section, brief};
 
@@ -26,7 +26,7 @@ pub(crate) fn read(mut section: Section<'_, '_>, cache: &CacheConfig) -> (usize,
     let create_bytes = create_bytes(&mut section, in_store.is_some());
     let origin_tls = crate::remote::tls(&mut section, remote.as_ref().is_some_and(|uri| uri.tls));
     let is_remote = remote.is_some();
-    let outage_max_ms = outage_max(&mut section, is_remote);
+    let reach = reach(&mut section, is_remote);
     if remote.is_some() {
         for key in ["create_size", "direct"] {
             if let Some(at) = section.get(key).map(|value| value.span().start) {
@@ -45,7 +45,7 @@ pub(crate) fn read(mut section: Section<'_, '_>, cache: &CacheConfig) -> (usize,
         remote,
         origin_tls,
         connections: connections(&mut section, is_remote),
-        outage_max_ms,
+        reach,
         create_bytes,
         mode: section.word("mode", Mode::WORDS, Mode::WriteThrough),
         ack: section.optional_word("ack", Ack::WORDS),
@@ -128,12 +128,16 @@ fn remote_origin(section: &mut Section<'_, '_>, at: usize, text: &str) -> Origin
     }
 }
 
-fn outage_max(section: &mut Section<'_, '_>, is_remote: bool) -> Option<u64> {
-    let at = section.get("outage_max")?.span().start;
-    if !is_remote {
-        section.mistake(at, "outage_max", "it is for origins that are NBD exports");
+fn reach(section: &mut Section<'_, '_>, is_remote: bool) -> OriginReach {
+    if let Some(at) = section.get("origin_deadline").filter(|_| is_remote).map(|value| value.span().start) {
+        let what = "it is for files, block devices and volumes of stores; for an NBD export it is 10 s";
+        section.mistake(at, "origin_deadline", what);
     }
-    Some(section.duration("outage_max", 0, &limits::OUTAGE_MS))
+    let deadline_ms =
+        section.duration("origin_deadline", limits::ORIGIN_DEADLINE_DEFAULT_MS, &limits::ORIGIN_DEADLINE_MS);
+    let is_set = section.get("outage_max").is_some();
+    let outage_max_ms = is_set.then(|| section.duration("outage_max", 0, &limits::OUTAGE_MS));
+    OriginReach { deadline_ms, outage_max_ms }
 }
 
 fn connections(section: &mut Section<'_, '_>, is_remote: bool) -> u32 {

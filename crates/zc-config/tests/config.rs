@@ -299,7 +299,8 @@ fn live_keys_exist() {
         + "[nbd]\ntls = \"required\"\ntls_certificate = \"/a\"\ntls_key = \"/b\"\ntls_client_ca = \"/a\"\n\
            tls_client_crl = \"/l\"\n\
            connections_per_client_max = 9\n";
-    let optional = "ack = \"durable\"\nlimits.iops_burst = 1\nlimits.bytes_burst = 512\n";
+    let optional =
+        "ack = \"durable\"\noutage_max = \"1 s\"\nlimits.iops_burst = 1\nlimits.bytes_burst = 512\n";
     let text = text.replace("[[volume]]\n", &format!("[[volume]]\n{optional}"));
     let shown = parse(&text).effective_toml();
     for (section, key) in LIVE {

@@ -80,8 +80,9 @@ fn keys_of_remote_origins_that_do_not_fit_are_named_with_their_line() {
     let secured = |lines: &str| mistakes("nbds://h/x", lines);
     let cases = [
         (
-            mistakes("/o", "outage_max = \"1 s\""),
-            "t.toml:6: volume.outage_max: it is for origins that are NBD exports",
+            mistakes("nbd://h/x", "origin_deadline = \"1 s\""),
+            "t.toml:6: volume.origin_deadline: it is for files, block devices and volumes of stores; for an NBD export it \
+             is 10 s",
         ),
         (
             mistakes("nbd://h/x", "origin_tls.ca = \"/a\""),

@@ -112,6 +112,8 @@ pub(crate) const TLS_THREADS_MAX: usize = 4;
 pub(crate) const REFUSAL_LOG_MS: u64 = 1000;
 /// Milliseconds in which state directory and cache device must have recorded the end of a session.
 pub(crate) const CLOSE_WAIT_MS: u64 = 20_000;
+/// Milliseconds that an operation of an origin may take once the daemon stops.
+pub(crate) const STOP_ORIGIN_MS: u64 = 20_000;
 /// Milliseconds that clients get at the end to take their replies.
 pub(crate) const DRAIN_MS: u64 = 10_000;
 /// Decoded bytes of one device read up to which compressed extents are decoded on the data-plane thread; longer ones

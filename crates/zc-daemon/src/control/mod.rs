@@ -786,10 +786,11 @@ impl Shared {
             let (dirty, traffic) = (stats.dirty.get(name), stats.traffic.get(name));
             let (limits, origin_limits) = (stats.limits.get(name), stats.origin_limits.get(name));
             let (share, pins) = (stats.shares.get(name), stats.pins.get(name));
-            let remote = stats.remote.get(name);
+            let (remote, late) = (stats.remote.get(name), stats.late.get(name));
             json!({
                 "name": name, "info": info, "dirty": dirty, "traffic": traffic, "limits": limits,
                 "origin_limits": origin_limits, "share": share, "pins": pins, "remote": remote,
+                "late": late,
             })
         };
         let volumes: Vec<Value> = infos.iter().map(volume).collect();

@@ -201,7 +201,6 @@ impl Shared {
         in_force.take_on(&new, tls);
         let front = in_force.front();
         self.mailbox.send(Command::Front(Box::new(front)));
-        self.stores.remotes().configure(&new.volumes);
         // A concurrent change waits, because it would be reverted otherwise.
         self.configure(configs).await?;
         drop(in_force);

@@ -21,7 +21,7 @@ use zc_engine::front::throttle::Waits;
 use zc_engine::origin::store_looks::StoreLook;
 use zc_engine::registry::VolumeInfo;
 use zc_engine::shard::metrics::{BOUNDS_NS, Durations, Path, Traffic};
-use zc_engine::shard::stats::{Dirty, Driver, Pins, RemoteOrigin, ShardStats, Share};
+use zc_engine::shard::stats::{Dirty, Driver, LateRequests, Pins, RemoteOrigin, ShardStats, Share};
 
 /// Prefix of every name.
 const PREFIX: &str = "zcached";
@@ -254,6 +254,9 @@ impl Scrape {
         }
         for number in REMOTE {
             page.by_volume(number, self.stats.remote.iter())?;
+        }
+        for number in LATE {
+            page.by_volume(number, self.stats.late.iter())?;
         }
         for number in DIRTY {
             page.by_volume(number, self.stats.dirty.iter())?;
@@ -548,6 +551,25 @@ const REMOTE: &[Number<RemoteOrigin>] = &[
         Value::Whole(of.hole_bytes)
     }),
     counter("remote_expired_requests", "Requests that failed because an outage lasted too long.", |of| {
+        Value::Whole(of.expired)
+    }),
+];
+
+const LATE: &[Number<LateRequests>] = &[
+    gauge(
+        "origin_outage_seconds",
+        "Age of the oldest late request to the origin; 0 if none is late.",
+        |of| Value::ms(of.outage_ms.unwrap_or(0)),
+    ),
+    gauge("origin_waiting_requests", "Late requests that the origin has not answered.", |of| {
+        Value::Whole(of.waiting)
+    }),
+    counter(
+        "origin_late_requests",
+        "Requests to the origin that lasted longer than origin_deadline.",
+        |of| Value::Whole(of.late),
+    ),
+    counter("origin_expired_requests", "Requests that failed because the origin did not answer.", |of| {
         Value::Whole(of.expired)
     }),
 ];

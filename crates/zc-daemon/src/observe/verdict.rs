@@ -427,12 +427,26 @@ fn of_refusing(name: &str, info: &VolumeInfo, dirty: &Dirty) -> Option<Reason> {
     })
 }
 
-/// Returns the reason for an unreachable remote origin.
+/// Returns the reason for an origin that does not answer.
 fn of_outage(name: &str, info: &VolumeInfo, dirty: &Dirty, stats: &ShardStats) -> Option<Reason> {
-    let remote = stats.remote.get(name)?;
-    let outage_ms = remote.outage_ms?;
-    let fails = remote.outage_max_ms.is_some_and(|most| outage_ms >= most);
-    let waits = match remote.outage_max_ms {
+    let (origin, remote) = (info.origin.display(), stats.remote.get(name));
+    let late = stats.late.get(name).copied().unwrap_or_default();
+    let (outage_ms, outage_max_ms, what, command) = match remote {
+        Some(remote) => (
+            remote.outage_ms?,
+            remote.outage_max_ms,
+            format!("its origin has been unreachable for {} s: {}", remote.outage_ms? / 1000, remote.why),
+            format!("start the server of {origin}; the daemon connects by itself"),
+        ),
+        None => (
+            late.outage_ms?,
+            late.outage_max_ms,
+            format!("its origin has not answered a request for {} s", late.outage_ms? / 1000),
+            format!("find out why {origin} hangs: dmesg, smartctl, or the server of its file system"),
+        ),
+    };
+    let fails = outage_max_ms.is_some_and(|most| outage_ms >= most);
+    let waits = match outage_max_ms {
         None => "requests that need it wait; hits, and writes in write-back, continue".to_owned(),
         Some(_) if fails => "requests that need it fail until it is back".to_owned(),
         Some(most) => format!("requests that need it wait, and fail after {} s", most / 1000),
@@ -454,9 +468,9 @@ fn of_outage(name: &str, info: &VolumeInfo, dirty: &Dirty, stats: &ShardStats) -
         level: if fails { Level::Failed } else { Level::Degraded },
         volume: Some(name.to_owned()),
         store: None,
-        what: format!("its origin has been unreachable for {} s: {}", outage_ms / 1000, remote.why),
+        what,
         follows: format!("{waits}{dirty_bytes}"),
-        command: format!("start the server of {}; the daemon connects by itself", info.origin.display()),
+        command,
     })
 }
 
@@ -660,7 +674,7 @@ fn of_unserved(unserved: &Unserved) -> Reason {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use zc_engine::shard::stats::{DirtyFill, RemoteOrigin};
+    use zc_engine::shard::stats::{DirtyFill, LateRequests, RemoteOrigin};
 
     fn info() -> VolumeInfo {
         VolumeInfo {
@@ -731,6 +745,20 @@ mod tests {
         let bounded = RemoteOrigin { outage_max_ms: Some(60_000), ..remote };
         assert_eq!(of(&bounded, fill).unwrap().level, Level::Failed);
         assert_eq!(of(&RemoteOrigin::default(), fill), None);
+    }
+
+    #[test]
+    fn a_local_origin_that_does_not_answer_is_told() {
+        let of = |late: LateRequests| {
+            let stats = ShardStats { late: [("v".to_owned(), late)].into(), ..stats(1) };
+            let verdict = judged(&stats, &info(), &mut Incidents::default());
+            verdict.reasons.into_iter().find(|reason| reason.kind == "origin-unreachable")
+        };
+        let late = LateRequests { outage_ms: Some(60_000), ..LateRequests::default() };
+        let reason = of(late).unwrap();
+        assert!(reason.level == Level::Degraded && reason.what.contains("not answered a request for 60 s"));
+        assert_eq!(of(LateRequests { outage_max_ms: Some(60_000), ..late }).unwrap().level, Level::Failed);
+        assert_eq!(of(LateRequests::default()), None);
     }
 
     #[test]

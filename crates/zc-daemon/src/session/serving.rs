@@ -64,7 +64,10 @@ pub(crate) fn served(
         if volume.nbd.export {
             exports.push(settings::export(volume, paired.id, *size));
         }
-        volumes.push((paired.id, Volume::new(volume.name.clone(), origin, for_manager, volume.limits)));
+        volumes.push((
+            paired.id,
+            Volume::new(volume.name.clone(), origin, for_manager, (volume.limits, volume.reach)),
+        ));
     }
     Served { volumes, exports, ublk }
 }

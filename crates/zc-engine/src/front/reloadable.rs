@@ -7,7 +7,7 @@
 //! It does not apply them (`shard/clients`), or open or close listening sockets.
 
 use zc_cache::config::VolumeConfig;
-use zc_config::{AddressRange, Config, VolumeLimits};
+use zc_config::{AddressRange, Config, OriginReach, VolumeLimits};
 use zc_core::VolumeId;
 
 use crate::front::access::Export;
@@ -22,6 +22,8 @@ pub struct FrontSettings {
     pub(crate) allow: Vec<AddressRange>,
     pub(crate) tls: Tls,
     pub(crate) volumes: Vec<(VolumeId, VolumeLimits)>,
+    /// Time limits of their origins.
+    pub(crate) origins: Vec<(VolumeId, OriginReach)>,
 }
 
 impl FrontSettings {
@@ -37,16 +39,18 @@ impl FrontSettings {
             let first = place.map_or_else(|| Export::absent(name), |place| exports.remove(place));
             exports.insert(0, first);
         }
-        let limits = |volume: &zc_config::VolumeConfig| {
-            let (_, running) = served.iter().find(|(name, _)| *name == volume.name)?;
-            Some((running.id, volume.limits))
+        let id = |volume: &zc_config::VolumeConfig| {
+            served.iter().find(|(name, _)| *name == volume.name).map(|(_, running)| running.id)
         };
+        let limits = |volume: &zc_config::VolumeConfig| Some((id(volume)?, volume.limits));
+        let reach = |volume: &zc_config::VolumeConfig| Some((id(volume)?, volume.reach));
         Self {
             limits: settings::front_limits(config),
             exports,
             allow: config.nbd.allow.clone(),
             tls,
             volumes: config.volumes.iter().filter_map(limits).collect(),
+            origins: config.volumes.iter().filter_map(reach).collect(),
         }
     }
 }

@@ -4,14 +4,15 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use zc_core::{ErrorKind, Fingerprint, OpId, VolumeId};
+use zc_cache::origin_deadlines::Ticket;
+use zc_core::{ErrorKind, Fingerprint, VolumeId};
 use zc_io::Waker;
 use zc_pool::PoolError;
 use zc_remote::Failure;
 
 #[derive(Debug)]
 pub(crate) struct OriginAnswer {
-    pub(crate) op: OpId,
+    pub(crate) ticket: Ticket,
     pub(crate) volume: VolumeId,
     pub(crate) outcome: OriginOutcome,
 }
@@ -71,15 +72,15 @@ impl OriginAnswers {
 /// Owner of a request, and the place of its answer.
 #[derive(Debug, Clone)]
 pub(crate) struct Asker {
-    pub(crate) op: OpId,
+    pub(crate) ticket: Ticket,
     pub(crate) volume: VolumeId,
     pub(crate) answers: OriginAnswers,
 }
 
 impl Asker {
     pub(crate) fn answer(self, outcome: OriginOutcome) {
-        let Self { op, volume, answers } = self;
-        answers.put(OriginAnswer { op, volume, outcome });
+        let Self { ticket, volume, answers } = self;
+        answers.put(OriginAnswer { ticket, volume, outcome });
     }
 
     pub(crate) fn done(self, result: Result<(), OriginFailure>) {

@@ -57,6 +57,14 @@ impl<T> OriginQueue<T> {
         }
     }
 
+    /// Takes a waiting operation out of the queue.
+    pub(crate) fn withdraw(&mut self, volume: VolumeId, is_it: impl FnMut(&T) -> bool) -> Option<T> {
+        let origin = self.origins.get_mut(&volume)?;
+        let place = origin.waiting.iter().position(is_it)?;
+        self.waiting -= 1;
+        origin.waiting.remove(place)
+    }
+
     /// The next operation that may begin now.
     pub(crate) fn next(&mut self) -> Option<T> {
         if self.waiting == 0 || self.begun >= ORIGINS_OPS_MAX {
@@ -95,6 +103,17 @@ mod tests {
         queue.ended(HUNG);
         assert_eq!(queue.put(HUNG, 9000), None, "those that wait go first");
         assert_eq!((queue.next(), queue.next()), (Some(ORIGIN_OPS_MAX), None));
+    }
+
+    #[test]
+    fn what_is_withdrawn_does_not_begin() {
+        let mut queue = OriginQueue::default();
+        let begun = (0..ORIGIN_OPS_MAX + 2).filter_map(|number| queue.put(HUNG, number)).count();
+        assert_eq!(begun, ORIGIN_OPS_MAX);
+        assert_eq!(queue.withdraw(HUNG, |number| *number == ORIGIN_OPS_MAX), Some(ORIGIN_OPS_MAX));
+        assert_eq!(queue.withdraw(HUNG, |number| *number == 0), None, "it has begun");
+        queue.ended(HUNG);
+        assert_eq!((queue.next(), queue.next()), (Some(ORIGIN_OPS_MAX + 1), None));
     }
 
     #[test]

@@ -27,27 +27,12 @@ impl Remotes {
         let place = Arc::clone(lock(&self.0).entry((uri.to_string(), writable)).or_default());
         let mut open = lock(&place);
         if let Some(open) = open.as_ref() {
-            open.configure_outage_max(volume.outage_max_ms);
-            open.set_outage_max(volume.outage_bound_ms());
+            open.set_outage_max(volume.reach.remote_bound_ms(volume.mode));
             return Ok(Arc::clone(open));
         }
         let opened = OpenRemote::open(uri, writable, volume)?;
         *open = Some(Arc::clone(&opened));
         Ok(opened)
-    }
-
-    /// Takes the configured bounds of outages. They are in force once the volumes are configured again.
-    pub fn configure(&self, volumes: &[VolumeConfig]) {
-        for ((uri, _), place) in lock(&self.0).iter() {
-            let is_of =
-                |volume: &&VolumeConfig| volume.remote.as_ref().is_some_and(|of| of.to_string() == *uri);
-            // One that is being opened is configured by its opener.
-            if let (Some(volume), Ok(open)) = (volumes.iter().find(is_of), place.try_lock())
-                && let Some(open) = open.as_ref()
-            {
-                open.configure_outage_max(volume.outage_max_ms);
-            }
-        }
     }
 
     /// Closes the connections that no volume uses.

@@ -12,6 +12,7 @@
 
 use std::collections::VecDeque;
 
+use zc_cache::origin_deadlines::Ticket;
 use zc_core::{OpId, VolumeId};
 use zc_io::{Operation, PollStats};
 use zc_origin::Job;
@@ -119,8 +120,14 @@ impl Io {
     }
 
     /// Submits a step of an origin's request to the ring, or queues it until the origin's share has space.
-    pub(crate) fn submit_to_origin(&mut self, operation: Operation, op: OpId, volume: VolumeId, job: Job) {
-        let step = (operation, Pending::Origin { op, volume, job });
+    pub(crate) fn submit_to_origin(
+        &mut self,
+        operation: Operation,
+        ticket: Ticket,
+        volume: VolumeId,
+        job: Job,
+    ) {
+        let step = (operation, Pending::Origin { ticket, volume, job });
         if let Some((operation, pending)) = self.origins.put(volume, step) {
             self.submit(operation, pending);
         }
@@ -132,6 +139,25 @@ impl Io {
         while let Some((operation, pending)) = self.origins.next() {
             self.submit(operation, pending);
         }
+    }
+
+    /// Abandons an origin request that has been in flight for too long. Returns `true` if its current step has not
+    /// reached the origin: it is dropped. Otherwise the ring keeps its memory until the origin returns it.
+    pub(crate) fn abandon_origin(&mut self, volume: VolumeId, ticket: Ticket) -> bool {
+        let is_it = |(_, pending): &(Operation, Pending)| matches!(pending, Pending::Origin { ticket: of, .. } if *of == ticket);
+        if self.origins.withdraw(volume, is_it).is_some() {
+            return true;
+        }
+        let Some((token, ring)) = self.tokens.of_origin(ticket) else { return false };
+        let backlog = &mut self.outboxes[ring.index()].backlog;
+        if let Some(place) = backlog.iter().position(|(_, of)| *of == token) {
+            drop(backlog.remove(place));
+            drop(self.tokens.take(token));
+            self.origin_has_room(volume);
+            return true;
+        }
+        self.tokens.abandon_origin(token);
+        false
     }
 
     /// Appends the operations for the ring of this turn, including waiting ones, as far as entries are free.

@@ -2,6 +2,7 @@
 //!
 //! Invariants: a token names one operation in flight and is free again when that completes.
 
+use zc_cache::origin_deadlines::Ticket;
 use zc_core::{ErrorKind, JournalSeq, Map, OpId, VolumeId, WeuSlot};
 use zc_origin::Job;
 
@@ -58,9 +59,14 @@ pub(crate) enum Pending {
     Ublk(Tag),
     /// A step of an origin request.
     Origin {
-        op: OpId,
+        ticket: Ticket,
         volume: VolumeId,
         job: Job,
+    },
+    /// A step of an origin request that was abandoned. The origin still has it, and with it its memory.
+    LateOrigin {
+        ticket: Ticket,
+        volume: VolumeId,
     },
     /// A cache device operation that is the whole of a manager's operation.
     Device {
@@ -111,11 +117,17 @@ pub(crate) struct ExtentsPending {
 }
 
 impl Pending {
-    /// Returns `true` if a device or an origin works on it.
+    /// Returns `true` if a device or an origin works on it, and the manager waits for that. An abandoned operation of
+    /// the cache device counts: no other manager uses the device before that has ended.
     const fn is_device(&self) -> bool {
         !matches!(
             self,
-            Self::Wake | Self::Accept { .. } | Self::Receive { .. } | Self::Send { .. } | Self::Ublk(_)
+            Self::Wake
+                | Self::Accept { .. }
+                | Self::Receive { .. }
+                | Self::Send { .. }
+                | Self::Ublk(_)
+                | Self::LateOrigin { .. }
         )
     }
 
@@ -186,6 +198,27 @@ impl Tokens {
             tokens.push(zc_core::u64_from_usize(index));
         }
         Some((found?, tokens))
+    }
+
+    /// Returns the token of an origin request's step, with its ring.
+    pub(crate) fn of_origin(&self, ticket: Ticket) -> Option<(u64, RingId)> {
+        let is_it = |slot: &Option<(RingId, Pending)>| match slot {
+            Some((ring, Pending::Origin { ticket: of, .. })) if *of == ticket => Some(*ring),
+            _ => None,
+        };
+        let found = self.slots.iter().enumerate().find_map(|(index, slot)| Some((index, is_it(slot)?)));
+        found.map(|(index, ring)| (zc_core::u64_from_usize(index), ring))
+    }
+
+    /// Abandons an origin request's step: it is no longer the manager's.
+    pub(crate) fn abandon_origin(&mut self, token: u64) {
+        let slot = self.slots.get_mut(zc_core::usize_from_u64(token));
+        if let Some(Some((_, pending))) = slot
+            && let Pending::Origin { ticket, volume, .. } = *pending
+        {
+            *pending = Pending::LateOrigin { ticket, volume };
+            self.device_ops -= 1;
+        }
     }
 
     /// Reads of stored extents that the cache device works on for a ring.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use zc_cache::origin_deadlines::{OriginDeadlines, OriginWait};
 use zc_cache::{CacheManager, NoFigure, VolumePins, VolumeShare};
 use zc_core::VolumeId;
 
@@ -52,6 +53,8 @@ pub struct ShardStats {
     pub dirty_fill: DirtyFill,
     /// Connections of remote origins, by volume.
     pub remote: BTreeMap<String, RemoteOrigin>,
+    /// Late requests of other origins, by volume.
+    pub late: BTreeMap<String, LateRequests>,
     /// Cache shares of volumes with a quota, a reserve or a priority, by volume.
     pub shares: BTreeMap<String, Share>,
     /// Pins of volumes, by volume.
@@ -127,6 +130,21 @@ pub struct RemoteOrigin {
     pub expired: u64,
     /// Bytes of reads that crossed no network, because the server had reported zeros there.
     pub hole_bytes: u64,
+}
+
+/// Requests that an origin on this machine has not answered in time.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct LateRequests {
+    /// Age of the oldest late request; absent if none is late.
+    pub outage_ms: Option<u64>,
+    /// Requests fail at this age; absent if they wait.
+    pub outage_max_ms: Option<u64>,
+    /// Late requests without an answer, failed ones included.
+    pub waiting: u64,
+    /// Requests that became late.
+    pub late: u64,
+    /// Requests that failed because they were too late.
+    pub expired: u64,
 }
 
 /// Extents that reads requested, in parts: the basis of the hit ratio.
@@ -308,7 +326,7 @@ pub(crate) fn remote_by_volume(volumes: &Volumes) -> BTreeMap<String, RemoteOrig
             connected: snapshot.is_up,
             connections: snapshot.connections,
             outage_ms,
-            outage_max_ms: remote.outage_max_ms(volume.config.mode),
+            outage_max_ms: volume.reach.remote_bound_ms(volume.config.mode),
             why: snapshot.why,
             owed_bytes: snapshot.owed_bytes,
             waiting: snapshot.waiting,
@@ -318,6 +336,20 @@ pub(crate) fn remote_by_volume(volumes: &Volumes) -> BTreeMap<String, RemoteOrig
             hole_bytes: snapshot.hole_bytes,
         };
         Some((volume.name.clone(), made))
+    };
+    volumes.iter().filter_map(of).collect()
+}
+
+/// Returns the late requests of the volumes whose origins are on this machine.
+pub(crate) fn late_by_volume(
+    volumes: &Volumes,
+    deadlines: &OriginDeadlines,
+) -> BTreeMap<String, LateRequests> {
+    let of = |(id, volume): (VolumeId, &Volume)| {
+        let OriginWait { outage_ms, late, expired, late_total } = deadlines.state(id);
+        let outage_max_ms = deadlines.patience(id).fail_ms;
+        let made = LateRequests { outage_ms, outage_max_ms, waiting: late, late: late_total, expired };
+        (!matches!(volume.origin, Origin::Remote(_))).then(|| (volume.name.clone(), made))
     };
     volumes.iter().filter_map(of).collect()
 }

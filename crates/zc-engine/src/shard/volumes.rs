@@ -13,7 +13,7 @@ use std::time::Duration;
 use zc_cache::CacheManager;
 use zc_cache::config::VolumeConfig;
 use zc_cache::seam::Event;
-use zc_config::VolumeLimits;
+use zc_config::{OriginReach, VolumeLimits};
 use zc_core::{Map, VolumeId};
 use zc_io::{AlignedBuf, SharedFd};
 use zc_ublk::Request as DeviceRequest;
@@ -59,6 +59,8 @@ pub struct Volume {
     pub(crate) traffic: Traffic,
     /// Their durations. Boxed, because volumes are moved.
     pub(crate) durations: Box<Durations>,
+    /// Time limits of its origin.
+    pub(crate) reach: OriginReach,
     /// Configuration that the manager received last.
     pub config: VolumeConfig,
     /// Limits of clients, with waiting requests.
@@ -69,7 +71,12 @@ pub struct Volume {
 
 impl Volume {
     /// Creates a volume without requests. Tests whether its origin zeroes without writing, which blocks.
-    pub fn new(name: String, origin: Origin, config: VolumeConfig, limits: VolumeLimits) -> Self {
+    pub fn new(
+        name: String,
+        origin: Origin,
+        config: VolumeConfig,
+        (limits, reach): (VolumeLimits, OriginReach),
+    ) -> Self {
         let is_writable = origin.is_writable();
         let punches = |fd: &SharedFd| punches_holes(&**fd, is_writable);
         let zeroes_fast = origin.fd().map_or_else(|| origin.can_punch(), punches);
@@ -86,6 +93,7 @@ impl Volume {
             owed_loss: false,
             traffic: Traffic::default(),
             durations: Box::default(),
+            reach,
             config,
             throttle: Box::new(Throttle::new(limits.of_clients(), 0)),
             tap: None,

@@ -91,8 +91,6 @@ impl Shared {
 
 /// An export with its thread, which ends when this is dropped. No thread waits for that.
 pub(crate) struct OpenRemote {
-    /// Configured bound of outages; `None`: as the mode says.
-    outage_max_ms: Mutex<Option<u64>>,
     shared: Arc<Shared>,
     place: String,
     plain_place: String,
@@ -138,7 +136,7 @@ impl OpenRemote {
             tls: if uri.tls { ClientTls::Required } else { ClientTls::Never },
             writable,
             connections: usize_from_u32(volume.connections),
-            outage_max_ms: volume.outage_bound_ms(),
+            outage_max_ms: volume.reach.remote_bound_ms(volume.mode),
             seed: uuid::Uuid::new_v4().as_u64_pair().0,
         };
         let server = (uri.clone(), volume.origin_tls.clone());
@@ -148,8 +146,7 @@ impl OpenRemote {
             .spawn(move || driver.run())
             .map_err(|source| EngineError::thread("a remote origin", source))?;
         let plain_place = NbdUri { tls: false, ..uri.clone() }.to_string();
-        let outage_max_ms = Mutex::new(volume.outage_max_ms);
-        let open = Arc::new(Self { outage_max_ms, shared, place, plain_place });
+        let open = Arc::new(Self { shared, place, plain_place });
         let why = match opened.recv_timeout(Duration::from_millis(REMOTE_OPEN_MS)) {
             Ok(Ok(())) => return Ok(open),
             Ok(Err(why)) => why,
@@ -187,16 +184,6 @@ impl OpenRemote {
 
     pub(crate) fn state(&self) -> RemoteState {
         lock(&self.shared.state).clone()
-    }
-
-    /// Configured bound of outages; `None`: the default of the mode.
-    pub(crate) fn outage_max_ms(&self) -> Option<u64> {
-        *lock(&self.outage_max_ms)
-    }
-
-    /// Takes the configured bound of outages. It is in force after the next [`Self::set_outage_max`].
-    pub(crate) fn configure_outage_max(&self, outage_max_ms: Option<u64>) {
-        *lock(&self.outage_max_ms) = outage_max_ms;
     }
 
     /// Requests fail when an outage has lasted this long; `None`: they wait.

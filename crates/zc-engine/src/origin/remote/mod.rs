@@ -91,19 +91,14 @@ impl RemoteVolume {
         self.open.state()
     }
 
-    /// Requests fail when an outage has lasted this long; `None`: they wait.
-    pub(crate) fn outage_max_ms(&self, mode: Mode) -> Option<u64> {
-        zc_config::outage_bound_ms(self.open.outage_max_ms(), mode)
-    }
-
     /// Extends the range of valid requests to this length.
     pub(crate) fn take_up_length(&mut self, len_bytes: u64) {
         self.len_bytes = self.len_bytes.max(len_bytes);
     }
 
-    /// The mode of the volume is another one: so is the bound of outages, unless it is configured.
-    pub(crate) fn mode_changed(&self, mode: Mode) {
-        self.open.set_outage_max(self.outage_max_ms(mode));
+    /// Requests fail when an outage has lasted this long; `None`: they wait.
+    pub(crate) fn set_outage_max(&self, outage_max_ms: Option<u64>) {
+        self.open.set_outage_max(outage_max_ms);
     }
 
     /// See the module.

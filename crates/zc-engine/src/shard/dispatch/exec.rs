@@ -18,7 +18,6 @@ use zc_io::Completion;
 
 use crate::shard::buffers::slice;
 use crate::shard::dispatch::Shard;
-use crate::shard::origins::{Origins, Wanted};
 use crate::shard::pending::Pending;
 use crate::state::state_thread::Requester;
 
@@ -49,17 +48,13 @@ impl Shard {
                 | Action::OriginWrite { .. }
                 | Action::OriginFlush { .. }
                 | Action::OriginTrim { .. }
-                | Action::OriginZero { .. } => {
-                    let extent_bytes = self.device.extent_bytes();
-                    self.origins.act(&mut self.base, &mut self.volumes, action, extent_bytes);
+                | Action::OriginZero { .. }
+                | Action::WantRecipe { .. } => {
+                    let (origins, mut at) = self.origins();
+                    origins.act(&mut at, action);
                 }
                 Action::Hash { .. } | Action::Compress { .. } | Action::Compare { .. } => {
                     self.workers.act(&self.base.buffers, self.device.fingerprint(), action);
-                }
-                Action::WantRecipe { op, volume, first, count, domain } => {
-                    let wanted = Wanted { op, volume, first, count, domain: &domain };
-                    let of = (self.device.fingerprint(), self.device.extent_bytes());
-                    self.origins.want_recipe(&mut self.base, &mut self.volumes, wanted, of);
                 }
                 Action::Intent { record } => self.intent.append(record),
                 Action::IntentTrim { records } => {
@@ -99,9 +94,13 @@ impl Shard {
                 let (clients, mut shared) = self.clients();
                 clients.device_ended(&mut shared, tag, result, operation);
             }
-            Pending::Origin { op, volume, job } => {
-                let of = (op, volume, job);
-                Origins::ended(&mut self.base, &mut self.volumes, of, result, operation);
+            Pending::Origin { ticket, volume, job } => {
+                let (origins, mut at) = self.origins();
+                origins.ended(&mut at, (ticket, volume, job), result, operation);
+            }
+            Pending::LateOrigin { ticket, volume } => {
+                let (origins, mut at) = self.origins();
+                origins.late_ended(&mut at, (ticket, volume), &result, operation);
             }
             pending => self.device.ended(&mut self.base, &mut self.workers, pending, result, operation),
         }
@@ -115,7 +114,7 @@ impl Shard {
         self.leaving.ended(id, result, || {
             volumes.set_tap(id, None, manager, &clock);
             clients.forget(id);
-            origins.limits_mut().forget(id);
+            origins.forget(id);
             warm_ups.forget(id);
             risk.set(id, false);
             volumes.remove(id)

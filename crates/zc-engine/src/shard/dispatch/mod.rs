@@ -27,6 +27,7 @@ use crate::front::access::Export;
 use crate::front::listen::Listener;
 use crate::front::reloadable::FrontSettings;
 use crate::front::settings::ShardSettings;
+use crate::origin::Origin;
 use crate::registry::Registry;
 use crate::shard::base::Base;
 use crate::shard::clients::{Clients, Shared};
@@ -39,7 +40,7 @@ use crate::shard::health::Health;
 use crate::shard::io::Io;
 use crate::shard::leaving::Leaving;
 use crate::shard::metrics::Path;
-use crate::shard::origins::Origins;
+use crate::shard::origins::{At, Origins};
 use crate::shard::pause::Pause;
 use crate::shard::settled::Settled;
 use crate::shard::volumes::{Volume, Volumes};
@@ -148,13 +149,15 @@ impl Shard {
         let workers = Workers::start(settings.reduce_threads, &settings.reduce_cpus, waker(), has_threads)?;
         let doors = (parts.exports, parts.listeners);
         let registry = Arc::clone(&parts.registry);
+        let mut origins = Origins::new(waker());
+        parts.volumes.iter().for_each(|(id, volume)| origins.set_patience(*id, volume));
         Ok(Self {
             base: Base::new(io, parts.clock),
             manager: parts.manager,
             device: CacheDevice::new(parts.device),
             workers,
             volumes: Volumes::new(parts.volumes),
-            origins: Origins::new(waker()),
+            origins,
             clients: Clients::new(doors, settings.limits, registry, parts.clock, waker()),
             health: Health::new(parts.cache_missing, parts.restart_bytes_read),
             pause: Pause::default(),
@@ -188,8 +191,31 @@ impl Shard {
                 self.origins.limits_mut().set(*id, *limits, now_ns);
             }
         }
+        for (id, reach) in &front.origins {
+            if let Some(volume) = self.volumes.get_mut(*id) {
+                volume.reach = *reach;
+            }
+            self.set_patience(*id);
+        }
         let (clients, mut shared) = self.clients();
         clients.apply(&mut shared, front);
+    }
+
+    /// Sets the time limits of a volume's origin, which depend on its settings and its mode.
+    pub(super) fn set_patience(&mut self, id: VolumeId) {
+        if let Some(volume) = self.volumes.get(id) {
+            if let Origin::Remote(remote) = &volume.origin {
+                remote.set_outage_max(volume.reach.remote_bound_ms(volume.config.mode));
+            }
+            self.origins.set_patience(id, volume);
+        }
+    }
+
+    /// Returns the origins, and the resources they use.
+    pub(super) const fn origins(&mut self) -> (&mut Origins, At<'_>) {
+        let (fingerprint, extent_bytes) = (self.device.fingerprint(), self.device.extent_bytes());
+        let at = At { base: &mut self.base, volumes: &mut self.volumes, fingerprint, extent_bytes };
+        (&mut self.origins, at)
     }
 
     /// Serves a connection that is there already, and ends with it.

@@ -10,7 +10,7 @@ use zc_core::{VolumeId, u64_from_usize};
 
 use crate::error::EngineError;
 use crate::error::refusal::Refusal;
-use crate::origin::{Origin, OriginStat};
+use crate::origin::OriginStat;
 use crate::shard::commands::Command;
 use crate::shard::dispatch::Shard;
 use crate::shard::leaving::Removed;
@@ -18,8 +18,8 @@ use crate::shard::lengths;
 use crate::shard::pause::{CloseReply, Closed, OpenResources, Replacement};
 use crate::shard::settled::{Settled, needs_no_cache};
 use crate::shard::stats::{
-    Curve, DirtyFill, Driver, Extents, ShardStats, dirty_by_volume, origin_waits, pins_by_volume,
-    remote_by_volume, shares_by_volume,
+    Curve, DirtyFill, Driver, Extents, ShardStats, dirty_by_volume, late_by_volume, origin_waits,
+    pins_by_volume, remote_by_volume, shares_by_volume,
 };
 use crate::shard::stop::Stopping;
 use crate::shard::volumes::Volume;
@@ -100,9 +100,7 @@ impl Shard {
     fn configure(&mut self, config: VolumeConfig) {
         if let Some(volume) = self.volumes.get_mut(config.id) {
             volume.config = config.clone();
-            if let Origin::Remote(remote) = &volume.origin {
-                remote.mode_changed(config.mode);
-            }
+            self.set_patience(config.id);
             self.base.tell(Event::Configure(Box::new(config)));
         }
     }
@@ -111,6 +109,7 @@ impl Shard {
     fn add_volume(&mut self, id: VolumeId, volume: Volume) {
         let config: VolumeConfig = volume.config.clone();
         self.volumes.insert(id, volume);
+        self.set_patience(id);
         self.base.tell(Event::Configure(Box::new(config)));
     }
 
@@ -343,6 +342,7 @@ impl Shard {
             warm: self.warm_by_volume(),
             dirty_fill: DirtyFill::of(self.manager.dirty_fill()),
             remote: remote_by_volume(&self.volumes),
+            late: late_by_volume(&self.volumes, self.origins.deadlines()),
             shares: shares_by_volume(&self.volumes, &self.manager),
             pins: pins_by_volume(&self.volumes, &self.manager),
             dirty: dirty_by_volume(&self.volumes, &self.manager),

@@ -72,7 +72,15 @@ fn opened() -> (TempDir, ShardParts, Closer) {
             geometry: superblock.geometry,
             fingerprint: superblock.fingerprint_kind,
         },
-        volumes: vec![(V, Volume::new("v".to_owned(), origin, volume(), config.volumes[0].limits))],
+        volumes: vec![(
+            V,
+            Volume::new(
+                "v".to_owned(),
+                origin,
+                volume(),
+                (config.volumes[0].limits, config.volumes[0].reach),
+            ),
+        )],
         exports: Vec::new(),
         listeners: Vec::new(),
         intent: IntentLog::none(&place("intents")),

@@ -123,7 +123,8 @@ impl Shard {
         let (clients, mut shared) = self.clients();
         clients.begin_throttled(&mut shared);
         clients.drop_unbegun(&mut shared);
-        self.origins.go_on(&mut self.base, &mut self.volumes, self.device.extent_bytes());
+        let (origins, mut at) = self.origins();
+        origins.go_on(&mut at);
         self.handle_events(&mut turn_buffers.actions);
         self.end_turn(&mut turn_buffers.actions);
         if self.intent.is_stuck() || self.risk.is_stuck() {
@@ -266,6 +267,7 @@ impl Shard {
     fn tick_ms(&self) -> u64 {
         let quiet = self.clients.requests().len() == 0
             && self.base.io.device_ops() == 0
+            && self.origins.deadlines().is_idle()
             && self.workers.waiting() == 0
             && !self.manager.is_removing()
             && !self.manager.is_keeping()
@@ -282,6 +284,8 @@ impl Shard {
         }
         self.last_tick_ms = now_ms;
         self.base.tell(Event::Tick { now_ms });
+        let (origins, mut at) = self.origins();
+        origins.tick(&mut at, now_ms);
         self.take_state_changes();
         self.settle_volumes();
         self.volumes.hand_over_taps(&mut self.manager, &self.base.clock);
@@ -323,7 +327,8 @@ impl Shard {
         self.take_state_changes();
         let (clients, mut shared) = self.clients();
         clients.take_found(&mut shared);
-        self.origins.take_answers(&mut self.base, &mut self.volumes);
+        let (origins, mut at) = self.origins();
+        origins.take_answers(&mut at);
         self.take_commands();
     }
 
@@ -337,7 +342,7 @@ impl Shard {
         let (connections, requests) = (self.clients.nbd().len(), self.clients.requests().len());
         tracing::info!(connections, requests, "stopping");
         self.volumes.lift_limits(now_ns);
-        self.origins.limits_mut().lift(now_ns);
+        self.origins.begin_stop(now_ns);
         self.warm_ups.end_all(WarmEnd::Stopped, now_ms);
         self.clients.nbd_mut().begin_shutdown();
     }
