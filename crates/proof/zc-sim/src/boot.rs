@@ -115,7 +115,13 @@ pub(crate) fn open(world: &mut World, records: &mut Vec<Record>) -> Option<Resul
     let left = world.crashes.take_start_cut().or(left);
     let forgets = world.faults.lost > 0.0 && world.env.random_bool(0.03);
     let mut raw = world.cache.raw(left, forgets);
-    let opened = startup::open(&mut raw, &options, &mut |record| records.push(*record));
+    let found = startup::look(&mut raw, &options, &mut |record| records.push(*record));
+    let is_incomplete = found.as_ref().is_ok_and(|found| !found.start.dirty_complete);
+    if is_incomplete && !raw.is_cut() {
+        // First, because the session continues the journal as if nothing were missing.
+        world.state.fence_dirty();
+    }
+    let opened = found.and_then(|found| startup::begin(&mut raw, &found).map(|()| found));
     if raw.is_cut() {
         return None;
     }
@@ -274,9 +280,6 @@ fn change_settings_while_stopped(world: &mut World) {
 
 /// Passes fences that the device does not record to the session, and keeps them for the next one.
 fn remember_fences(world: &mut World, opened: &mut Opened) {
-    if !opened.start.dirty_complete {
-        world.state.fence_dirty();
-    }
     opened.start.fenced = world.state.fenced();
     if !opened.start.fenced.is_empty() {
         world.env.note("starts that know of a fence");

@@ -73,6 +73,18 @@ pub(super) struct Journal {
 }
 
 impl Journal {
+    /// Returns a journal without blocks behind the newest checkpoint.
+    pub(super) fn after(checkpoints: &Checkpoints, first_session: u64) -> Self {
+        Self {
+            next: checkpoints.journal_start(),
+            session: checkpoints.session().unwrap_or(first_session),
+            growing: None,
+            map_sequence: 0,
+            overran: false,
+            vouched: JournalSeq(0),
+        }
+    }
+
     /// Summaries continue the journal, and may name a newer region map.
     pub(super) fn note_maps(&mut self, summaries: &[Summary]) {
         let newest = summaries.iter().map(|summary| summary.region_map_sequence).max();
@@ -242,16 +254,7 @@ impl<M: Media> Reader<'_, M> {
     }
 
     /// Delivers the journal from where the checkpoint leaves off to its end.
-    pub(super) fn journal(&mut self, checkpoints: &Checkpoints, tail: &mut Tail<'_>) -> Journal {
-        let next = checkpoints.journal_start();
-        let mut journal = Journal {
-            next,
-            session: checkpoints.session().unwrap_or(self.first_session),
-            growing: None,
-            map_sequence: 0,
-            overran: false,
-            vouched: JournalSeq(0),
-        };
+    pub(super) fn replay_journal(&mut self, journal: &mut Journal, tail: &mut Tail<'_>) {
         let ring = self.geometry.journal_blocks;
         let mut left = ring;
         while left > 0 {
@@ -261,18 +264,15 @@ impl<M: Media> Reader<'_, M> {
             let Some(bytes) = bytes else {
                 // It may be one that was durable, or one that was never written: the block does not show which.
                 journal.vouched = JournalSeq(journal.next.0 + 1);
-                self.look_behind(&mut journal);
-                return journal;
+                return self.look_behind(journal);
             };
             for bytes in bytes.chunks_exact(BLOCK) {
                 left -= 1;
-                if replay_block(bytes, self.geometry.salt, &mut journal, tail).is_break() {
-                    self.look_behind(&mut journal);
-                    return journal;
+                if replay_block(bytes, self.geometry.salt, journal, tail).is_break() {
+                    return self.look_behind(journal);
                 }
             }
         }
-        journal
     }
 
     /// Returns the summaries that continue the journal in the unit that its last block names.

@@ -21,7 +21,7 @@
 //! Out of scope: reading WEU headers (the manager does, while serving), checking the pairing with origins, reading
 //! the intent log.
 
-use found::{MediaState, Reader};
+use found::{Journal, MediaState, Reader};
 use media::BLOCK_BYTES;
 use zc_core::{FingerprintKind, JournalSeq, RegionKey, VolumeId, WeuSeq, WeuSlot, usize_from_u64};
 use zc_format::{
@@ -96,6 +96,8 @@ pub struct Opened {
     pub bytes_read: u64,
     /// Dirty records without a commit so far.
     dangling: Dangling,
+    /// The journal device is not the cache's yet.
+    journal_lost: bool,
 }
 
 /// Returns the records of the intent log of an intact start that are to be replayed: commits whose extents are not on
@@ -323,14 +325,16 @@ pub fn open<M: Media>(
 /// # Errors
 /// When the device fails.
 pub fn begin<M: Media>(media: &mut M, opened: &Opened) -> Result<(), StartError> {
+    if opened.journal_lost {
+        adopt_journal_device(media, &opened.superblock)?;
+    }
     // After a killed daemon the replayed contents may not be durable yet; the superblock implies that they are.
     flush(media)?;
     write_superblock(media, &opened.superblock)
 }
 
 /// Reads superblock, volume table, region map, checkpoint and journal, and prepares a session. Records of checkpoint
-/// and journal go to `sink` in the order of replay. Nothing is written, but to a journal device that is not the
-/// cache's.
+/// and journal go to `sink` in the order of replay. Nothing is written.
 ///
 /// # Errors
 /// When the device fails, is too small, or holds no cache. Damage to anything but all superblocks or both volume tables
@@ -342,9 +346,6 @@ pub fn look<M: Media>(
 ) -> Result<Opened, StartError> {
     let (previous, bytes_read) = newest_superblock(media)?;
     let journal_lost = previous.geometry.has_journal_device() && !is_own_journal(media, &previous)?;
-    if journal_lost {
-        adopt_journal_device(media, &previous)?;
-    }
     let geometry = previous.geometry.clone();
     let mut reader =
         Reader { media, geometry: &geometry, first_session: previous.created_unix_s, bytes_read };
@@ -352,7 +353,10 @@ pub fn look<M: Media>(
     let maps = reader.region_maps();
     let mut tail = Tail::new(sink);
     let checkpoints = reader.checkpoint(&previous, &mut |record| tail.checkpointed(record));
-    let mut journal = reader.journal(&checkpoints, &mut tail);
+    let mut journal = Journal::after(&checkpoints, reader.first_session);
+    if !journal_lost {
+        reader.replay_journal(&mut journal, &mut tail);
+    }
     let by_intent = previous.boot_id == options.boot_id && options.intent_session == Some(previous.session);
     let mut chain =
         if previous.clean { SummaryChain::default() } else { reader.summaries(previous.uuid, &journal) };
@@ -411,6 +415,7 @@ pub fn look<M: Media>(
         distrust,
         bytes_read,
         dangling,
+        journal_lost,
     })
 }
 

@@ -411,6 +411,20 @@ fn after_a_clean_stop_the_journal_device_may_be_new() {
 }
 
 #[test]
+fn a_lost_journal_device_is_missed_until_a_session_begins() {
+    let (mut memory, _) = with_journal_device();
+    let superblock = open_it(&mut memory).0.unwrap().superblock;
+    mark_clean(&mut memory, &superblock, JournalSeq(1), 0).unwrap();
+    memory.journal.fill(0x5a);
+    let (bytes, journal) = (memory.bytes.clone(), memory.journal.clone());
+    for _ in 0..2 {
+        let found = look(&mut memory, &OpenOptions::default(), &mut |_| ()).unwrap();
+        assert!(!found.start.dirty_complete, "the daemon may have died before it recorded that");
+        assert!(memory.bytes == bytes && memory.journal == journal, "nothing is written");
+    }
+}
+
+#[test]
 fn blocks_that_only_the_superblock_knows_of_are_missed() {
     let (mut memory, geometry) = formatted();
     let opened = open_it(&mut memory).0.unwrap();
