@@ -142,10 +142,10 @@ impl DirtyLayer {
         if cfg.mode == Mode::WriteBack || !dirty.is_dirty() {
             return false;
         }
-        let decided = dirty.data.is_empty() && dirty.waiting.is_empty() && !dirty.is_incomplete();
         match volume {
-            // A decision of the start about the volume is not durable yet, so its requests wait in any mode.
-            Some(volume) if decided && volume.cfg().mode != Mode::WriteBack => return false,
+            // Only a decision about the volume is not durable yet, for which its requests wait in any mode.
+            None if !dirty.has_data() => return false,
+            Some(volume) if !dirty.has_data() && volume.cfg().mode != Mode::WriteBack => return false,
             // Nothing is written to the origin of a read-only volume, so its dirty data remains.
             Some(volume) if volume.cfg().mode == Mode::ReadOnly && cfg.mode == Mode::ReadOnly => {
                 return false;

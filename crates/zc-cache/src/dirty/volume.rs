@@ -116,10 +116,12 @@ impl VolumeDirty {
 
     /// Returns `true` if losing the cache device would lose acknowledged data.
     pub(super) fn is_dirty(&self) -> bool {
-        !self.data.is_empty()
-            || !self.waiting.is_empty()
-            || self.phase.is_fenced()
-            || self.phase.is_unrecorded()
+        self.has_data() || self.phase.is_unrecorded()
+    }
+
+    /// Returns `true` if the origin lacks data, or may lack some.
+    pub(super) fn has_data(&self) -> bool {
+        !self.data.is_empty() || !self.waiting.is_empty() || self.phase.is_fenced()
     }
 }
 

@@ -238,6 +238,11 @@ impl DirtyVolumes {
         self.get(&volume).is_some_and(VolumeDirty::is_dirty)
     }
 
+    /// Returns `true` if the volume's origin lacks data, or may lack some. A pending decision alone does not count.
+    pub(crate) fn has_data(&self, volume: VolumeId) -> bool {
+        self.get(&volume).is_some_and(VolumeDirty::has_data)
+    }
+
     /// Returns the fallback behaviour while dirty data is out of reach.
     pub(crate) fn fence(&self, volume: VolumeId, core: &Core) -> Option<OnLoss> {
         let dirty = self.get(&volume)?;

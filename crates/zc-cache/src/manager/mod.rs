@@ -199,8 +199,9 @@ impl CacheManager {
             // Recorded as clean elsewhere: the start found an older state of the medium.
             self.dirty.drop_dirty(cfg.id, true, &mut self.core);
         }
-        if !self.core.base.has_volume(cfg.id) && self.dirty.volumes().has_dirty(cfg.id) {
-            // Its dirty data was kept for it: it has to be served before it can leave write-back.
+        if !self.core.base.has_volume(cfg.id) && self.dirty.volumes().has_data(cfg.id) {
+            // Its dirty data was kept for it: it has to be served before it can leave write-back. A volume whose drop
+            // is only unrecorded does not enter that mode: a device that then fails would fence it.
             self.core.apply_config(VolumeConfig { mode: Mode::WriteBack, ..cfg.clone() });
         }
         if !self.dirty.leave_write_back(&cfg, &mut self.core) {

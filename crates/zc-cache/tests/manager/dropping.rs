@@ -209,3 +209,25 @@ fn a_volume_that_is_known_elsewhere_to_be_clean_is_not_fenced_by_new_settings_wh
     assert!(!world.manager.dirty(V).unwrap().fenced);
     world.is_read(read, V, 0);
 }
+
+#[test]
+fn a_volume_added_as_clean_is_not_fenced_when_the_device_fails_before_it_records_that() {
+    for mode in [Mode::WriteThrough, Mode::WriteAround, Mode::PassThrough] {
+        let mut t = Twin::new(Shape::default());
+        t.write(0, &extents(1, 1));
+        t.flush();
+        let mut world = t.world.without(V).restart_hanging();
+        // The state directory says that nothing is dirty: the dirty data was given up without the device.
+        world.configure(VolumeConfig { mode, ..volume(V, Shape::default().volume_bytes) });
+        let read = world.submit_read(V, 0, E);
+        let write = world.submit_write(V, E, &extents(2, 1));
+        assert!(
+            !world.replies.contains_key(&read),
+            "{mode:?}: a crash now would bring back what was given up"
+        );
+        world.end_journal_writes(Err(ErrorKind::Io));
+        assert!(!world.manager.dirty(V).unwrap().fenced, "{mode:?}");
+        world.is_read(read, V, 0);
+        assert_eq!(world.replies.remove(&write).expect("an answer").0, Ok(()), "{mode:?}");
+    }
+}

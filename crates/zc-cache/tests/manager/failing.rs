@@ -127,7 +127,7 @@ fn marks_of_a_volume_that_is_not_served_stay_until_its_origin_has_flushed() {
     world.write(V, 0, &noise(1, 8192));
     world.tick(1);
     assert_eq!(world.manager.active_regions().0, 1);
-    let mut world = world.restart_killed_without(V);
+    let mut world = world.without(V).restart_killed();
     for _ in 0..4 {
         world.tick(60_000);
     }

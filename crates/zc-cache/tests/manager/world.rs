@@ -299,10 +299,10 @@ impl World {
         world
     }
 
-    /// The process dies, and a volume is not served any more.
-    pub(crate) fn restart_killed_without(mut self, id: VolumeId) -> Self {
+    /// Leaves a volume out of the next start.
+    pub(crate) fn without(mut self, id: VolumeId) -> Self {
         self.volumes.retain(|volume| volume.id != id);
-        self.restart_killed()
+        self
     }
 
     fn kept(self) -> Kept {
