@@ -126,6 +126,11 @@ impl Excuses {
         self.origins.iter().any(|error| error.flushes && error.at != u64::MAX)
     }
 
+    /// Returns `true` if the manager was notified at or after `since` that an origin failed a flush.
+    pub(crate) fn has_flush_failed_since(&self, since: u64) -> bool {
+        self.origins.iter().any(|error| error.flushes && error.at != u64::MAX && error.at >= since)
+    }
+
     /// Clears all explanations at the end of a session.
     pub(crate) fn forget(&mut self) {
         *self = Self::default();
@@ -146,6 +151,15 @@ mod tests {
         assert!(excuses.explains_flush(1, 60, 65, false));
         assert!(excuses.explains_flush(1, 63, 66, false), "it was under way when the first one failed");
         assert!(!excuses.explains_flush(1, 70, 71, false));
+    }
+
+    #[test]
+    fn a_failed_flush_counts_from_the_time_at_which_it_was_heard() {
+        let mut excuses = Excuses::default();
+        excuses.origin_failed(OpId(7), 1, 0..u64::MAX, true);
+        assert!(!excuses.has_flush_failed_since(0), "it was not heard");
+        excuses.heard(OpId(7), 50);
+        assert!(excuses.has_flush_failed_since(50) && !excuses.has_flush_failed_since(51));
     }
 
     #[test]
