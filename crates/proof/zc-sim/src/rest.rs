@@ -19,8 +19,34 @@ const OPERATOR_PATIENCE: u32 = 2_000;
 /// Steps after which an operator kills a daemon whose origins are gone.
 const STOP_PATIENCE: u32 = 2_000;
 
+/// Judge of a wait for answers. A store that is nearly full cleans before each write, and a schedule may leave more
+/// than a hundred writes waiting, so only steps without any answer count.
+struct Patience {
+    waiting: usize,
+    /// Steps since the last answer.
+    steps: u32,
+}
+
+impl Patience {
+    const fn new(waiting: usize) -> Self {
+        Self { waiting, steps: 0 }
+    }
+
+    /// Counts a step. Returns `false` if [`PATIENCE`] steps in a row brought no answer.
+    const fn lasts(&mut self, waiting: usize) -> bool {
+        if waiting < self.waiting {
+            self.waiting = waiting;
+            self.steps = 0;
+        }
+        self.steps += 1;
+        self.steps <= PATIENCE
+    }
+}
+
 pub(crate) fn drain(world: &mut World) {
-    for turn in 0..PATIENCE {
+    let mut patience = Patience::new(world.clients.len());
+    let mut turn = 0;
+    while patience.lasts(world.clients.len()) {
         if world.clients.is_empty() || world.env.is_violated() {
             return;
         }
@@ -36,6 +62,7 @@ pub(crate) fn drain(world: &mut World) {
         } else {
             world.tick();
         }
+        turn += 1;
     }
     // If a damaged page keeps the store's cleaner from freeing anything, the wait never ends.
     if world.is_pool_rotten() {
@@ -215,4 +242,17 @@ fn write_behind_our_back(world: &mut World) {
     world.models.oracle_mut(volume).flushed(world.env.now());
     world.state.distrust(volume);
     world.env.note("origins changed while stopped");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{PATIENCE, Patience};
+
+    #[test]
+    fn a_wait_is_hung_only_without_answers() {
+        let mut patience = Patience::new(3);
+        assert!((0..PATIENCE).all(|_| patience.lasts(3)));
+        assert!((0..PATIENCE).all(|_| patience.lasts(2)), "an answer came");
+        assert!(!patience.lasts(2), "no answer came for as long");
+    }
 }
