@@ -26,6 +26,7 @@ mod e2e_front;
 mod e2e_hang;
 mod e2e_index_image;
 mod e2e_io_threads;
+mod e2e_late_origin;
 mod e2e_limits;
 mod e2e_lost_writes;
 mod e2e_memory;
