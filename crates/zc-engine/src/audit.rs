@@ -1,6 +1,6 @@
 //! The audit log: connections, refusals, and operators' commands. Its lines have the target `audit`.
 //!
-//! Job: rate-limit the lines about refusals, which an attacker can cause at any rate ([`Refusals`]).
+//! Job: rate-limit the lines about refusals, which an attacker can cause at any rate (`Refusals`).
 //!
 //! It does not store the lines; standard error and the service manager do.
 

@@ -16,11 +16,11 @@
 //! Operations that wait behind an abandoned one have limits of their own, and fail without having reached the origin.
 //!
 //! # The clock
-//! Age is counted as for the cache device: one tick adds at most [`TICK_STEP_MS`], so a process that was stopped
+//! Age is counted as for the cache device: one tick adds at most `TICK_STEP_MS`, so a process that was stopped
 //! abandons nothing that has completed in the meantime.
 //!
 //! Invariants: each operation is reported to the manager once. Operations that wait begin in the order in which they
-//! came. At most [`ABANDONED_MAX`] abandoned operations of an origin are added to: then nothing more begins there.
+//! came. At most `ABANDONED_MAX` abandoned operations of an origin are added to: then nothing more begins there.
 //!
 //! Out of scope: ordering accesses that are in flight for the manager (`clean::order`), retries, limits of rate.
 

@@ -1,13 +1,13 @@
 //! TLS of client connections, with rustls.
 //!
 //! Job: read certificate, key, client authority and revocation lists from their files ([`load`]), and translate
-//! between a socket's bytes and a session's ([`TlsLayer`]): no sockets, bytes in and bytes out.
+//! between a socket's bytes and a session's (`TlsLayer`): no sockets, bytes in and bytes out.
 //!
 //! Invariants: TLS 1.2 or later. With a client authority every client must present a certificate signed by it; a
 //! client's names are the DNS names of that certificate, and nothing else. With revocation lists each certificate of
 //! the client's chain must be absent from the list of its authority, and that list must exist. A layer buffers at most
 //! one record of input beyond its latest input, and the driver's output. A connection does not outlive the settings
-//! that admitted it: [`Tls::refuses`] finds those that new settings would refuse. With a client authority no session
+//! that admitted it: `Tls::refuses` finds those that new settings would refuse. With a client authority no session
 //! is resumed, because a resumption would skip the check of the certificate, which may have expired.
 //!
 //! It does not fetch revocation lists, check their next update, or encrypt in the kernel.

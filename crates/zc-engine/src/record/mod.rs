@@ -1,7 +1,7 @@
 //! Recording of a volume's requests ([`zc_recording`]).
 //!
 //! Job: a [`Tap`] on the data plane notes the requests to the cache manager and its results, and passes them on in
-//! batches; a thread ([`recorder`]) combines the two ([`window`]) and writes the file.
+//! batches; a thread ([`recorder`]) combines the two (`window`) and writes the file.
 //!
 //! Invariants: the data plane never waits for the recorder and never allocates for it: batches are allocated in
 //! advance and recycled. If none is free, requests are not recorded but counted, and the file has the count at this

@@ -99,7 +99,7 @@ fn header(owner: &IntentOwner, valid: Option<(u32, JournalSeq)>) -> [u8; HEADER_
     header
 }
 
-/// Returns the previous session's log, as far as a start may trust it: see [`read`].
+/// Returns the previous session's log, as far as a start may trust it: see `read`.
 pub fn read_of(path: &Path, before: &Superblock, boot_id: [u8; 16]) -> Option<(JournalSeq, Vec<Record>)> {
     let is_void = before.clean || before.features.compat & Features::INTENTS_VOID != 0;
     let owner = IntentOwner { uuid: before.uuid, boot_id, session: before.session };

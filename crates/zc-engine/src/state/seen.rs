@@ -1,6 +1,6 @@
 //! Final state of an origin at a clean stop, and its comparison at the next start.
 //!
-//! Job: compute the digests of the origin's landmarks and the kernel's count of written sectors ([`Seen::of`]), which
+//! Job: compute the digests of the origin's landmarks and the kernel's count of written sectors (`Seen::of`), which
 //! the state directory keeps with the volume; compare them at the next start ([`changed`]).
 //!
 //! # Lifetime

@@ -10,7 +10,7 @@
 //! client that holds payload memory and stalls, or is too slow, is disconnected after a time-out, which is short while
 //! others wait.
 //!
-//! It does not start requests (`clients` does, with the results of [`NbdFront::pump`]), or decide on admission and
+//! It does not start requests (`clients` does, with the results of `NbdFront::pump`), or decide on admission and
 //! order (`front`).
 
 mod accept;
