@@ -39,7 +39,7 @@ struct Args {
     /// Size of the runs
     #[arg(long, value_enum, default_value = "small")]
     scale: ScaleArg,
-    /// Remove a mechanism from the models, to find the shapes that depend on it
+    /// Remove a mechanism from the models, to find what depends on it
     ///
     /// Asserted shapes fail under some ablations
     #[arg(long, value_name = "NAME", value_parser = ablation)]
